@@ -21,11 +21,13 @@ from pathlib import Path
 
 from pe_bench.reporting.markdown import markdown_table
 from pe_bench.results.items import write_items
+from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
     place_of,
     read_records,
+    read_run_curves,
     read_run_items,
     read_run_rows,
     write_rows,
@@ -42,10 +44,11 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--encodings", type=int, default=25)
     arguments.add_argument("--tables", type=int, default=10)
+    arguments.add_argument("--runs", type=int, help="most runs in all tables together")
     arguments.add_argument("--keep", type=Path, help="folder for the runs, which is not removed")
     args = arguments.parse_args()
     folder = args.keep or Path(tempfile.mkdtemp())
-    made = make_runs(folder, args.encodings, args.tables)
+    made = make_runs(folder, args.encodings, args.tables, args.runs)
     last = made.pop()
     aside = folder / "aside"
     last.rename(aside)
@@ -59,8 +62,15 @@ def main() -> None:
         shutil.rmtree(folder)
 
 
-def make_runs(folder: Path, encodings: int, tables: int) -> list[Path]:
-    """Write runs of so many encodings in so many tables, and return their folders."""
+def make_runs(folder: Path, encodings: int, tables: int, most: int | None = None) -> list[Path]:
+    """Write runs of so many encodings in so many tables, and return their folders.
+
+    Args:
+        folder: results folder to write to.
+        encodings: number of encodings in each table.
+        tables: number of tables.
+        most: largest number of runs; the last tables are then incomplete or missing.
+    """
     found = defaultdict(list)
     for name in FOLDERS:
         for record in read_records(ROOT / "results" / name):
@@ -73,6 +83,8 @@ def make_runs(folder: Path, encodings: int, tables: int) -> list[Path]:
         digest = f"{table:08x}"  # a task's second table has settings of its own
         for (_, seed), models in sorted((key, of) for key, of in found.items() if key[0] == task):
             for number in range(encodings):
+                if len(written) == most:
+                    return written
                 model = models[number % len(models)]
                 base = 10_000 + number
                 label = model.encoding if number < len(models) else f"rope:base={base}"
@@ -91,7 +103,12 @@ def _write_run(folder: Path, model: RunRecord, changed: RunRecord, move: float) 
     ]
     write_rows(target / "rows.csv", rows, CSV_COLUMNS)
     write_items(target / "items.parquet", read_run_items(model))
-    write_sealed(target / "run.json", changed.to_json(), of=place_of(target))
+    files = [target / "rows.csv", target / "items.parquet"]
+    curves = read_run_curves(model)
+    if curves:
+        write_curve_file(target / FILE, curves, OF_A_RUN)
+        files.append(target / FILE)
+    write_sealed(target / "run.json", changed.to_json(), of=place_of(target), files=files)
     return target
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -272,6 +273,21 @@ def test_ranks_and_groups() -> None:
     assert rank_intervals("ABC", pairs, higher_is_better=False)["C"] == (1, 2)
     assert letters("ABC", pairs) == {"A": "a", "B": "ab", "C": "b"}
     assert letters("ABC", [same]) == dict.fromkeys("ABC", "a")
+
+
+@pytest.mark.parametrize(("families", "shown"), [(3, True), (5, False)])
+def test_letters_are_left_out_where_there_would_be_too_many(families: int, shown: bool) -> None:
+    names = [f"{family}{member}" for family in range(families) for member in range(3)]
+    pairs = []
+    for one, other in combinations(names, 2):
+        pairs.append(Difference(one, other, 1, 0, 2, 5, significant=one[0] == other[0]))
+    found = letters(names, pairs)
+    assert all(found.values()) == shown
+    if shown:  # 3^3 groups, named a to z and aa
+        assert found["00"] == "abcdefghi"
+        assert found["22"].endswith("xaa")
+    else:  # 3^5
+        assert not any(found.values())
 
 
 def test_a_run_is_the_mean_of_its_cells_each_weighted_by_its_items() -> None:

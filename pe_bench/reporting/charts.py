@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ def list_charts(table: Table, tables: Sequence[Table]) -> dict[str, list[Any]]:
         "training": make_training(table),
         "costs": make_costs(table, tables),
     }
-    return {kind: [_plain(asdict(one)) for one in found] for kind, found in kinds.items() if found}
+    return {kind: [_plain(one) for one in found] for kind, found in kinds.items() if found}
 
 
 def _plain(value: Any) -> Any:
@@ -48,4 +48,6 @@ def _plain(value: Any) -> Any:
         if not math.isfinite(value):
             return None
         return int(value) if value.is_integer() else float(f"{value:.{DIGITS}g}")
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return value

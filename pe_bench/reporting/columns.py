@@ -138,7 +138,8 @@ def show_rank(comparison: Comparison, encoding: str) -> str:
         return ABSENT
     best, worst = comparison.ranks[encoding]
     ranks = str(best) if best == worst else f"{best} to {worst}"
-    return f"{ranks} ({comparison.letters[encoding]})"
+    letters = comparison.letters[encoding]
+    return f"{ranks} ({letters})" if letters else ranks
 
 
 def shorten(subset: str) -> str:

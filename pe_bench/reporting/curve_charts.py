@@ -5,6 +5,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from pe_bench.reporting import chart_layout as layout
 from pe_bench.reporting.chart_layout import Limits
 from pe_bench.reporting.chart_model import Baseline, CurveChart, Mark, Point, ScoreChart
@@ -134,13 +136,15 @@ def _marks(trained: Mapping[float, str], limits: Limits, *, log: bool = False) -
 
 def _distinct(table: Table, views: Sequence[Curve]) -> list[Curve]:
     """Remove views whose numbers equal those of an earlier view of the same subset."""
-    first: dict[tuple[str, str, str], str] = {}
+    shown: dict[tuple[str, str], dict[str, pd.DataFrame]] = {}
     found = []
     for view in views:
         scores = table.numbers(view.subset, view.metric).sort_values(["encoding", "length"])
-        numbers = scores[["encoding", "length", "mean", "sd"]].to_csv(index=False)
-        key = (view.subset, table.metric(view.metric).unit, numbers)
-        if first.setdefault(key, view.metric) == view.metric:
+        numbers = scores[["encoding", "length", "mean", "sd"]].reset_index(drop=True)
+        earlier = shown.setdefault((view.subset, table.metric(view.metric).unit), {})
+        equal = [metric for metric, others in earlier.items() if numbers.equals(others)]
+        if not equal or view.metric in equal:
+            earlier[view.metric] = numbers
             found.append(view)
     return found
 

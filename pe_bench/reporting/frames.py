@@ -4,13 +4,15 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pe_bench.errors import InputError
 from pe_bench.results.learning_curves import OF_A_RUN, POINT
 from pe_bench.results.measurement import CSV_COLUMNS
-from pe_bench.results.metrics import describe_metric
+from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.reading import find_baselines, read_with_warnings
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
@@ -107,42 +109,71 @@ def tidy_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
     Raises:
         InputError: a file cannot be read.
     """
-    shown = [key_of(record) for record in finished_runs(records)]
+    shown = {key_of(record) for record in finished_runs(records)}
     done: dict[tuple[str, str, str], RunRecord] = {}
     for record in records:
         if record.status == "done":
             done.setdefault(key_of(record), record)  # an export may repeat a run
-    frames = [
-        _describe_rows(record).assign(in_reports=key in shown) for key, record in done.items()
-    ]
-    if not frames:
+    lines: list[list[str]] = []
+    metrics: list[Metric] = []
+    headline: list[bool] = []
+    runs: list[dict[str, Any]] = []
+    counts: list[int] = []  # rows of each run
+    for key, record in done.items():
+        own = read_run_lines(record)
+        lines += own
+        metrics += _find_metrics(record, own)
+        headline += _find_headline(record, own)
+        runs.append(_describe_run(record) | {"in_reports": key in shown})
+        counts.append(len(own))
+    if not lines:
         return pd.DataFrame()
-    rows = pd.concat(frames, ignore_index=True)
+    rows = _make_frame(lines, "the rows of a run")
+    # One frame for all runs, because a frame for each run takes milliseconds. The columns of runs
+    # are of objects until all values are known: a count of parameters may be missing.
+    about = pd.DataFrame(runs, dtype=object).loc[np.repeat(range(len(runs)), counts)]
+    about = about.reset_index(drop=True).infer_objects()
+    better = [metric.higher_is_better for metric in metrics]
+    rows = rows.assign(
+        run=about.pop("run"),
+        unit=[metric.unit for metric in metrics],
+        higher_is_better=pd.Series(better, dtype="boolean"),
+        headline=headline,
+    )
+    rows = pd.concat([rows, about], axis=1)
     return rows.astype({"length": "Int64"})  # a float would be written as 1e+06
 
 
-def _describe_rows(record: RunRecord) -> pd.DataFrame:
-    """Return the rows of a run, with columns from its record."""
-    rows = read_rows([record])
-    metrics = [record.metrics.get(name) or describe_metric(name) for name in rows["metric"]]
-    headline = record.headline
-    assert headline is not None  # every finished run has one
-    ranks = (rows["subset"] == headline.subset) & (rows["metric"] == headline.metric)
-    better = [metric.higher_is_better for metric in metrics]
-    return rows.assign(
-        run=record.name,
-        unit=[metric.unit for metric in metrics],
-        higher_is_better=pd.Series(better, rows.index, "boolean"),
-        headline=ranks & rows["length"].isna() & (rows["second_axis"] == ""),
-        settings=record.settings_digest,
-        encoding_version=record.encoding_version,
-        tuned=record.tuning is not None,
-        parameters=record.parameters,
-        seconds=record.seconds,
-        device=record.environment.get("device"),
-        commit=(record.environment.get("git") or {}).get("commit"),
-        finished=record.finished,
-    )
+def _find_metrics(record: RunRecord, lines: Sequence[Sequence[str]]) -> list[Metric]:
+    """Return the metric of each row of a run."""
+    place = CSV_COLUMNS.index("metric")
+    names = {line[place] for line in lines}
+    metrics = {name: record.metrics.get(name) or describe_metric(name) for name in names}
+    return [metrics[line[place]] for line in lines]
+
+
+def _find_headline(record: RunRecord, lines: Sequence[Sequence[str]]) -> list[bool]:
+    """Return for each row of a run whether it is the headline."""
+    assert record.headline is not None  # every finished run has one
+    names = ("subset", "metric", "length", "second_axis")
+    places = [CSV_COLUMNS.index(name) for name in names]
+    wanted = [record.headline.subset, record.headline.metric, "", ""]
+    return [[line[place] for place in places] == wanted for line in lines]
+
+
+def _describe_run(record: RunRecord) -> dict[str, Any]:
+    """Return the columns of a run's record."""
+    return {
+        "run": record.name,
+        "settings": record.settings_digest,
+        "encoding_version": record.encoding_version,
+        "tuned": record.tuning is not None,
+        "parameters": record.parameters,
+        "seconds": record.seconds,
+        "device": record.environment.get("device"),
+        "commit": (record.environment.get("git") or {}).get("commit"),
+        "finished": record.finished,
+    }
 
 
 def finished_runs(records: Iterable[RunRecord]) -> list[RunRecord]:

@@ -12,10 +12,11 @@ from pe_bench.reporting.tables import Table
 from pe_bench.results.items import Items
 from pe_bench.results.labels import find_label
 from pe_bench.stats import comparison
-from pe_bench.stats.comparison import Difference, Scores
+from pe_bench.stats.comparison import MOST_LETTERS, Difference, Scores
 from pe_bench.stats.significance import FEWEST_SEEDS, LEVEL, smallest_flip_p
 
 DEFAULT_REFERENCE = "rope"
+NO_LETTERS = f"The letters are left out: there would be more than {MOST_LETTERS}."
 DIFFERENCE_HEADER = ["95 % interval", "p", "p (sign flips)", "p (Holm)", "verdict at 5 %", "seeds"]
 
 
@@ -157,6 +158,8 @@ def describe_basis(found: Comparison) -> list[str]:
         "worst that is possible. All pairs are corrected for their own number, which is larger "
         "than that of the differences to the reference."
     ]
+    if not any(found.letters.values()):
+        lines.append(NO_LETTERS)
     if seeds < FEWEST_SEEDS:
         lines.append(f"{seeds} seeds are too few for a test: it takes {FEWEST_SEEDS}.")
     elif smallest_flip_p(seeds) > LEVEL:

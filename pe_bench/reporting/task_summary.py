@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pe_bench.reporting.families import family_of_task
-from pe_bench.reporting.markdown import escape, markdown_table
-from pe_bench.reporting.paired import scores_of
+from pe_bench.reporting.markdown import ABSENT, escape, markdown_table
+from pe_bench.reporting.paired import NO_LETTERS, scores_of
 from pe_bench.reporting.tables import Table
 from pe_bench.stats import comparison, ranking
 from pe_bench.stats.ranking import FEWEST_FAMILIES, Mean, Standing, TaskScores
@@ -163,7 +163,7 @@ def standing_cells(one: Standing, letters: str) -> list[str]:
         show_interval(one.score, 2),
         f"{one.rank.value:.1f}",
         show_interval(one.rank, 1),
-        letters,
+        letters or ABSENT,
     ]
 
 
@@ -215,12 +215,14 @@ def describe_notes(block: Block) -> list[str]:
     if not block.is_enough:
         return [too_few(block.tables), *block.left_out]
     families = count_families(block.tables)
+    no_letters = [] if any(block.letters.values()) else [NO_LETTERS]
     return [
         f"Means over {families} families of tasks ({len(block.tables)} tasks); a family is the "
         "mean of its tasks. Intervals are over families: they say what to expect of other families "
         "of this kind, and are wide where families are few or disagree.",
         "Encodings that share a letter do not differ significantly in their mean normalised scores "
         "on these very tasks, over seeds and items.",
+        *no_letters,
         f"{describe_limits(block.tables)} Scores below 0 count as 0.",
         *block.left_out,
     ]

@@ -11,7 +11,7 @@ from pe_bench.reporting.chart_layout import Limits
 from pe_bench.reporting.chart_model import Band, Quantity, TrainingChart, TrainingCurve
 from pe_bench.reporting.tables import Table
 from pe_bench.results.items import Floats
-from pe_bench.results.learning_curves import POINT, Key, LearningCurve
+from pe_bench.results.learning_curves import Key, LearningCurve
 
 MOST_POINTS = 100  # maximum number of points of a curve; a panel cannot show more
 MARKERS = 8  # markers of a curve, because encodings of one family have similar colours
@@ -133,26 +133,26 @@ def _title(table: Table, phase: str, subset: str, *, several: bool) -> str:
 def _thin(curve: LearningCurve) -> LearningCurve:
     """Return a curve of at most `MOST_POINTS` points, each a summary of equally many points."""
     size = math.ceil(len(curve) / MOST_POINTS)
-    last = [*range(size - 1, len(curve), size)]
-    if last[-1] != len(curve) - 1:
+    whole = len(curve) // size * size  # the last summary may be of fewer points
+    last = [*range(size - 1, whole, size)]
+    if whole < len(curve):
         last.append(len(curve) - 1)
-    found: dict[str, list[float]] = {name: [] for name in POINT}
-    start = 0
-    for place in last:
-        inside = slice(start, place + 1)
-        found["step"].append(curve.step[place])
-        found["lr"].append(curve.lr[place])
-        found["loss"].append(float(np.mean(curve.loss[inside])))
-        found["grad_norm"].append(float(np.mean(curve.grad_norm[inside])))
-        found["tokens_per_second"].append(_mean_speed(curve.tokens_per_second[inside]))
-        start = place + 1
-    return LearningCurve.from_json(found)
 
+    def mean(values: Sequence[float] | Floats) -> Floats:
+        points = np.asarray(values, float)
+        means = points[:whole].reshape(-1, size).mean(axis=1)
+        return np.append(means, points[whole:].mean()) if whole < len(curve) else means
 
-def _mean_speed(speeds: Sequence[float]) -> float:
-    """Return the speed over intervals of equally many tokens; nan if one is unknown."""
-    known = np.array(speeds)
-    return float(1 / np.mean(1 / known)) if (known > 0).all() else math.nan
+    # Intervals have equally many tokens, so that their times are averaged.
+    speeds = np.array(curve.tokens_per_second, float)
+    speed = 1 / mean(1 / np.where(speeds > 0, speeds, math.nan))
+    return LearningCurve(
+        step=tuple(curve.step[place] for place in last),
+        loss=tuple(mean(curve.loss).tolist()),
+        lr=tuple(curve.lr[place] for place in last),
+        grad_norm=tuple(mean(curve.grad_norm).tolist()),
+        tokens_per_second=tuple(speed.tolist()),
+    )
 
 
 def _average(curves: Sequence[LearningCurve]) -> TrainingCurve | None:

@@ -79,9 +79,8 @@ def read_lines(path: Path) -> list[list[str]]:
         text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
         header, *lines = csv.reader(text, strict=True)
         places = [header.index(name) for name in CSV_COLUMNS]
-        short = next((line for line in lines if len(line) != len(header)), None)
-        if short is not None:
-            raise ValueError(f"a line of {len(short)} cells under {len(header)} columns")
+        for width in set(map(len, lines)) - {len(header)}:
+            raise ValueError(f"a line of {width} cells under {len(header)} columns")
         if header != list(CSV_COLUMNS):
             lines = [[line[place] for place in places] for line in lines]
         for name, column in zip(CSV_COLUMNS, zip(*lines, strict=True), strict=bool(lines)):

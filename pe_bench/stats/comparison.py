@@ -18,9 +18,9 @@ Without items, this is the paired t-test. `compare_asked` has the rule for signi
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from pe_bench.stats.significance import (
 )
 
 RESAMPLES = 2000
+MOST_LETTERS = 100  # more of them cannot be read
 WEIGHTS_AT_ONCE = 4_000_000  # maximum number of weights in memory while items are resampled
 
 
@@ -180,19 +181,19 @@ def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[s
     Args:
         ranking: encodings, the best first; the best one gets an "a".
         differences: differences of all pairs.
+
+    Returns:
+        The letters of each encoding; "" for all if there would be more than `MOST_LETTERS`, whose
+        number can grow exponentially with that of the encodings.
     """
-    groups = [set(ranking)]
+    alike = {name: {*ranking} - {name} for name in ranking}
     for difference in differences:
-        if not difference.significant:
-            continue
-        pair = {difference.first, difference.second}
-        split: list[set[str]] = []
-        for group in groups:
-            split += [group - {name} for name in sorted(pair)] if pair <= group else [group]
-        groups = []
-        for group in sorted(split, key=len, reverse=True):
-            if not any(group <= other for other in groups):
-                groups.append(group)
+        if difference.significant:
+            alike[difference.first].discard(difference.second)
+            alike[difference.second].discard(difference.first)
+    groups = list(islice(_largest_groups(alike), MOST_LETTERS + 1))
+    if len(groups) > MOST_LETTERS:
+        return dict.fromkeys(ranking, "")
     places = {name: place for place, name in enumerate(ranking)}
     groups.sort(key=lambda group: sorted(places[name] for name in group))
     found = dict.fromkeys(ranking, "")
@@ -201,6 +202,28 @@ def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[s
         for name in group:
             found[name] += letter
     return found
+
+
+def _largest_groups(alike: Mapping[str, set[str]]) -> Iterator[set[str]]:
+    """Yield all groups of names that are alike in pairs and to which no name can be added.
+
+    This is the algorithm of Bron and Kerbosch (1973) with the pivot of Tomita et al. (2006).
+
+    Args:
+        alike: for each name, all other names that are like it.
+    """
+    stack: list[tuple[set[str], set[str], set[str]]] = [(set(), {*alike}, set())]
+    while stack:
+        group, candidates, used = stack.pop()  # `used` has been added to this group before
+        if not candidates and not used:
+            yield group
+            continue
+        pivot = max(candidates | used, key=lambda name: len(candidates & alike[name]))
+        for name in candidates - alike[pivot]:
+            own = alike[name]
+            stack.append((group | {name}, candidates & own, used & own))
+            candidates.remove(name)
+            used.add(name)
 
 
 def _resampled_cell(

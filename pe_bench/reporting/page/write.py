@@ -153,21 +153,30 @@ def _values(table: Table, shown: Sequence[NumberColumn]) -> dict[str, list[Any]]
     """Return for each encoding and column the values of all seeds, with intervals over items."""
     rows = table.rows[table.rows["second_axis"] == ""]
     wanted = ["encoding", "subset", "metric", "length", "seed", "value", "ci_low", "ci_high", "n"]
-    found: dict[tuple[Any, ...], list[Any]] = {}
+    found: dict[tuple[Any, ...], list[Any]] = {}  # of what the columns show
+    for column in shown:
+        for row in column.of.values():
+            found[_place(row["encoding"], row["subset"], row["metric"], row["length"])] = []
     columns = [rows[name].tolist() for name in wanted]
     for name, subset, metric, length, *value in zip(*columns, strict=True):
-        key = (name, subset, metric, None if length != length else length)
-        found.setdefault(key, []).append([_plain(number) for number in value])
+        own = found.get(_place(name, subset, metric, length))
+        if own is not None:
+            own.append([_plain(number) for number in value])
     values: dict[str, list[Any]] = {name: [] for name in table.encodings}
     for column in shown:
         for name, entries in values.items():
-            row = column.of.get(name)
-            if row is None:
+            number = column.of.get(name)
+            if number is None:
                 entries.append(None)
                 continue
-            length = None if row["length"] != row["length"] else row["length"]
-            entries.append(found.get((name, row["subset"], row["metric"], length)))
+            place = _place(name, number["subset"], number["metric"], number["length"])
+            entries.append(found[place] or None)
     return values
+
+
+def _place(encoding: Any, subset: Any, metric: Any, length: Any) -> tuple[Any, ...]:
+    """Return the key of a number; nan, which equals nothing, becomes None."""
+    return encoding, subset, metric, None if length != length else length
 
 
 def _plain(number: Any) -> float | int | None:

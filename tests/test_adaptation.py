@@ -1,4 +1,4 @@
-"""Going on from a trained model under another encoding."""
+"""Training continues from a trained model with another encoding."""
 
 import os
 import sys
@@ -73,7 +73,7 @@ FEW += [("none", also) for also in ALSO[1:]]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pd.DataFrame]:
-    """Run encodings on the task above; what follows the first call goes into the same folder."""
+    """Run encodings on the task above; all calls share a folder."""
     task = tmp_path / "toy.py"
     task.write_text(TASK)
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
@@ -88,7 +88,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pd.Dat
 
 
 def trained(tmp_path: Path) -> list[str]:
-    """Return rows x length @ step of each batch that the last call trained on."""
+    """Return "rows x length @ step" for each batch that the last call trained on."""
     return (tmp_path / "log").read_text().split()
 
 
@@ -137,7 +137,7 @@ def test_rows_of_another_origin_are_in_another_table(run: Any) -> None:
     }
     assert len(tables) == 3
     budget = run("rope", origin="rope", adapt={"steps": 1})["settings"].item()
-    assert budget in tables  # how long it goes on is said by the label
+    assert budget in tables  # the label contains the number of steps
 
 
 @pytest.mark.slow
@@ -240,7 +240,7 @@ def test_a_method_trains_what_it_says(method: Any, also: Any, tied: bool) -> Non
 
 
 def test_low_rank_changes_are_scaled_by_two() -> None:
-    """As the help of `--adapt.rank` says: alpha is twice the rank, whatever the rank."""
+    """As in the help of `--adapt.rank`, alpha is twice the rank for every rank."""
     pytest.importorskip("peft", reason="peft makes low-rank changes")
     model: Any = decoder("rope")
     attention = model.layers[0].self_attn
@@ -291,7 +291,7 @@ def test_an_interrupted_adaptation_ends_where_an_uninterrupted_one_does(
 
 
 def full_mask(length: int, group: int, offset: int) -> Tensor:
-    """Return which keys (S) a query (T) sees: those of its group that are not later."""
+    """Return the mask (T, S): a query attends to earlier keys of its group."""
     places = torch.arange(length)
     numbers = (places - offset).div(group, rounding_mode="floor")
     return (numbers[:, None] == numbers) & (places[:, None] >= places)

@@ -1,4 +1,4 @@
-"""A model around `AttentionLayers` computes what the decoder does: at once, cached, packed."""
+"""A model with `AttentionLayers` equals the decoder: in one pass, with a cache, with packing."""
 
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ UNCACHED = "rope:scaling=dynamic-ntk,factor=2"
 
 
 class Own(torch.nn.Module):
-    """Another model, with the weights of a decoder."""
+    """A model of the user's with the weights of a decoder."""
 
     def __init__(self, spec: str, config: pe_bench.ModelConfig = CONFIG) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def test_packed_documents_are_like_rows_of_one_document(spec: str) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("spec", some_slow(NAMES))
 def test_padding_on_either_side(spec: str) -> None:
-    """On the left it is a document, on the right it needs nothing, with a cache `truncate`."""
+    """Padding on the left is a document. On the right only a cache needs it to be truncated."""
     model = Own(spec).eval()
     tokens = random_tokens()
     pads = torch.tensor([3, 0])

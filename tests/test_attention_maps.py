@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that commands have saved, in files without content."""
+    """Collect the figures that commands save; the files stay empty."""
     figures: list[Figure] = []
 
     def save(figure: Figure, paths: list[Path]) -> None:
@@ -64,7 +64,7 @@ def make_model(spec: str, **shape: Any) -> pe_bench.Decoder:
 
 
 def save_model(spec: str = "rope", **shape: Any) -> None:
-    """Save a model that knows bytes to the folder `saved`."""
+    """Save a model with a byte tokenizer to the folder `saved`."""
     pe_bench.save_checkpoint(make_model(spec, **shape), "saved", spec, tokenizer=ByteTokenizer())
 
 

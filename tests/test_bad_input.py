@@ -1,4 +1,4 @@
-"""Bad input: one sentence, exit code 2, before anything is trained."""
+"""Bad input gives one sentence and exit code 2 before anything is trained."""
 
 import json
 import os
@@ -22,7 +22,7 @@ FLIPFLOP = ["run", "--encoding", "nope", "--task", "flipflop"]
 SEED = "99999999999999999999999"
 
 BAD_INPUT = [
-    # arguments                                  what the sentence must contain
+    # arguments                                  required part of the message
     ([], "required: COMMAND"),
     (["repot"], "no command 'repot' (did you mean 'report'?)"),
     (["list", "encoding"], "no encoding or task 'encoding' (did you mean 'encodings'?)"),
@@ -153,7 +153,7 @@ BAD_INPUT = [
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with files that bad input may refer to; nothing is ever trained."""
+    """Return the current folder, with files that bad input refers to; nothing is trained."""
     import torch
 
     import pe_bench.train.training

@@ -1,4 +1,4 @@
-"""The command line: what it prints, and what needs no torch."""
+"""The command line: its output, and the commands that do not import torch."""
 
 import os
 import subprocess
@@ -168,7 +168,7 @@ LIGHT: dict[str, list[str]] = {
 
 @pytest.fixture(scope="module")
 def without_torch() -> Callable[[str], str]:
-    """Runs a command where importing torch is an error, and returns what it prints."""
+    """Run a command in a process in which importing torch is an error; return its output."""
     program = (
         "import sys; sys.modules['torch'] = None; from pe_bench.cli import main; "
         "sys.exit(main(sys.argv[1:]))"

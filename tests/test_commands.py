@@ -1,4 +1,4 @@
-"""The command that a page shows makes the runs that it stands beside."""
+"""The command that a page shows for some runs makes these runs."""
 
 import shlex
 from collections import Counter
@@ -24,7 +24,7 @@ from pe_bench.runs.run import Run
 from pe_bench.runs.run_record import make_record
 
 OTHER_CODE = "code of another version"
-REASONS = {  # settings that a command cannot give, by the start of their path
+REASONS = {  # settings that no command can set, by the start of their path
     "versions.": OTHER_CODE,
     "start.versions.": OTHER_CODE,
     "from.version": OTHER_CODE,
@@ -36,7 +36,7 @@ REASONS = {  # settings that a command cannot give, by the start of their path
 
 
 def runs_of(command: str) -> list[Run]:
-    """Return the runs that a command would do in an empty folder; nothing is trained."""
+    """Return the runs that a command would execute in an empty folder; nothing is trained."""
     program, *words = shlex.split(command)
     assert program == "pe-bench"
     _, (values,) = parse(COMMANDS, words)
@@ -44,7 +44,7 @@ def runs_of(command: str) -> list[Run]:
 
 
 def check(records: Sequence[RunRecord]) -> Counter[str]:
-    """Check the commands of a table; return how many runs they make, others by the reason."""
+    """Check the commands of a table; return the number of their runs, and of others by reason."""
     made: dict[tuple[str, int], Run] = {}
     for command in list_commands(records):
         for run in runs_of(command):
@@ -114,7 +114,7 @@ OPTIONS = {
 def test_commands_of_records(
     name: str, earlier: bool, real_documents: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A record of an earlier version does not say which values and subsets were asked for."""
+    """Records of earlier versions do not contain the requested values and subsets."""
     monkeypatch.chdir(tmp_path)
     asked = runs_of(f"pe-bench run {OPTIONS[name].format(data=real_documents)}")
     records = []

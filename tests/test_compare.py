@@ -1,4 +1,4 @@
-"""Two encodings beside each other, and all of them over tasks: planted effects and none."""
+"""Comparison of two encodings, and of all over several tasks: planted effects are found."""
 
 import re
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def put(
     first_seed: int = 0,
     digest: str = "",
 ) -> None:
-    """Write a run for each value, its seeds counted from the first one."""
+    """Write a run for each value, with consecutive seeds from `first`."""
     for seed, value in enumerate(values, first_seed):
         name = f"seed{seed}-{digest}"
         folder = root / "runs" / slug(task) / slug(encoding) / name
@@ -87,7 +87,7 @@ def put_baselines(root: Path, *tasks: str) -> None:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three tasks with truths: good is better in the first two, and nothing in the third."""
+    """Return three tasks with known truth: "good" is better in the first two, not in the third."""
     root = tmp_path_factory.mktemp("results")
     truths = {"near": (60, 40, 41), "far": (80, 50, 50), "none": (50, 50, 50)}
     noise = iter(NOISE)
@@ -107,7 +107,7 @@ def tables(results: Path) -> list[Table]:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two tasks of two encodings, and encodings that share no seed or task with them."""
+    """Return two tasks of two encodings, and encodings that share no seed or task with them."""
     root = tmp_path_factory.mktemp("small")
     for encoding, mean in (("good", 60), ("plain", 50)):
         put(root, "near", encoding, [mean, mean + 1, mean + 2])
@@ -199,7 +199,7 @@ def test_over_tasks_and_their_mean_mistakes_are_few(effect: float, low: float, h
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["quick", "scrolls", "extension"])
 def test_leaving_out_an_encoding_makes_no_claim_weaker(folder: str) -> None:
-    """Equivalently: running one more encoding never makes a claim."""
+    """Equivalently, an additional encoding never makes another difference significant."""
     for table in read_tables(ROOT / "results" / folder):
         if table.about.measures_time:
             continue

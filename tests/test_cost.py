@@ -1,4 +1,4 @@
-"""What training and generation cost, before anything is trained."""
+"""Estimated costs of training and generation, before anything is trained."""
 
 import csv
 import json
@@ -58,7 +58,7 @@ def test_products_and_parameters_are_those_of_the_formula() -> None:
     assert found.parameters == SHAPE.layers * OF_LAYER + 2 * WORDS + norms
     linear = SHAPE.layers * OF_LAYER + WORDS
     pair = 2 * SHAPE.layers * SHAPE.width  # one product with a key, in all layers
-    # Six products with a key and its value, and the logits again.
+    # Six products with a key and its value, and the recomputed logits.
     assert found.training(96, 1) == 6 * linear + 7 * pair * 97 / 2
     assert found.prefill(96) == 96 * (2 * SHAPE.layers * OF_LAYER + 2 * pair * 97 / 2) + 2 * WORDS
     assert found.decode(96) == 2 * linear + 2 * pair * 96
@@ -91,7 +91,7 @@ OTHERS = ("tape", "hybrid:local=t5,global=alibi,every=2,chunk=7", "irope:chunk=8
 
 @pytest.mark.parametrize("spec", some_slow([EVERYDAY, *OTHERS], [EVERYDAY]))
 def test_a_counted_model_costs_the_same(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All layers at once, and no key that a query may not attend to."""
+    """The count covers all layers and leaves out masked keys."""
     length, rows = 24, 2
     monkeypatch.setattr(blocked, "MIN_QUERIES", 1)
     monkeypatch.setattr(blocked, "MAX_QUERIES", 1)

@@ -1,4 +1,4 @@
-"""Files of a run that are cut, filled with garbage or another run's: found, named, made again."""
+"""Damaged files of a run, or files of another run, are detected, named and made again."""
 
 import json
 import shutil
@@ -144,7 +144,7 @@ def test_a_record_of_wrong_types_is_damaged(
 def test_a_sealed_file_of_wrong_types_is_damaged(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], pattern: str, name: str
 ) -> None:
-    """The checksum is valid, as in a folder from another user."""
+    """The checksum is valid, as in a folder that someone else has changed."""
     assert toy("--tune", "--tune.seeds", "7", fail="b")[0] == 1
     (path,) = (tmp_path / "results").glob(pattern)
     content = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""What README and the documentation tell people to do works."""
+"""The commands and code in README and the documentation work."""
 
 import ast
 import re
@@ -102,7 +102,7 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 
 def test_what_the_readme_runs_can_be_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The block for one shell has nothing that a clone lacks."""
+    """The commands for the shell use only files of a clone."""
     (block,) = (b for b in blocks("README.md", "sh") if b.startswith("source .venv/bin/activate"))
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Reading `.jsonl` splits, alone and from a zip file, and refusing broken ones."""
+"""`.jsonl` splits are read, alone and from a zip file, and broken ones are refused."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Plugins of packages: by dotted path, and by the names of entry points."""
+"""Plugins of packages: by dotted path, and by names of entry points."""
 
 import itertools
 from collections.abc import Callable
@@ -36,7 +36,7 @@ Make = Callable[..., str]
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Make a package that no test has imported before, and return its name."""
+    """Write a package that no test has imported before, and return its name."""
 
     def make(site: str = "lab", declared: str = "", **modules: str) -> str:
         name = f"lab{next(unique)}"

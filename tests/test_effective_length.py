@@ -1,4 +1,4 @@
-"""Effective length: how far a score holds, from the longest trained length on."""
+"""Effective length: the length up to which a score holds, from the training length on."""
 
 from pathlib import Path
 

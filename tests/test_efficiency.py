@@ -1,4 +1,4 @@
-"""Time and memory: what is measured, what is left out and why, and what a report makes of it."""
+"""Time and memory: measurements, reasons for omissions, and the report."""
 
 import ctypes
 import json
@@ -51,7 +51,7 @@ from pe_bench.tasks.efficiency.timing import Turns, quartiles, take_turns
 
 @pytest.fixture(autouse=True, scope="module")
 def short_measurements() -> Iterator[None]:
-    """Measurements take little time."""
+    """Shorten all measurements."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "LEAST_SECONDS", 1e-4)
         yield
@@ -115,7 +115,7 @@ print(mapped // 2**20, mallinfo().fordblks // 2**20)
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator than glibc's")
 def test_freed_memory_is_kept() -> None:
-    """By the allocator's own count: pages in use depend on the rest of the machine."""
+    """The allocator's count is compared, because pages in use depend on other processes."""
     command = [sys.executable, "-c", FREED_MEMORY]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     mapped, kept = map(int, done.stdout.split())
@@ -387,7 +387,7 @@ def test_the_machine_is_among_the_settings_of_times(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of two encodings, with a task that has a quality."""
+    """Return a report on two encodings, with a task of quality."""
     folder = tmp_path_factory.mktemp("results")
     tiny = ["--model.layers", "1", "--model.width", "16", "--model.heads", "2"]
     spec = "efficiency:shortest=16,longest=16,new_tokens=2,repeats=3"

@@ -1,4 +1,4 @@
-"""Families of models of transformers: the same logits in this suite's decoder, or a refusal."""
+"""Families of models of transformers: the decoder has the same logits, or refuses the model."""
 
 import json
 from collections.abc import Callable
@@ -143,13 +143,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
         "hybrid:global=rope:base=1000000:scaling=pi:factor=8,window=12,pattern=lllllg",
     ),
 }
-# Fused tensors, and a rotation of some channels that other types of RoPE do not have.
+# Fused tensors, and a partial rotation that other types of RoPE do not have.
 NEEDS_CODE = ("phi 3", "phi 3, longrope", "gpt 2", "gpt 2, wider", "qwen 3, proportional")
 CACHED = [name for name in FAMILIES if "longrope" not in name]  # its keys keep old frequencies
 
 
 def reference(name: str) -> Any:
-    """Return a tiny model of transformers, no weight of which is special."""
+    """Return a tiny model of transformers whose weights have no special values."""
     family, changes, _ = FAMILIES[name]
     config = getattr(transformers, f"{family}Config")(**{**SHAPE, **SPECIAL, **changes})
     config._attn_implementation = "eager"
@@ -165,7 +165,7 @@ def reference(name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """Return a function for the folder of a tiny model of a family, which is made once."""
+    """Return a function that returns the folder of a tiny model of a family, made once."""
     root = tmp_path_factory.mktemp("families")
 
     def make(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""Flip-flop: texts obey the definition, reads are counted, means and the gate are what they say."""
+"""Flip-flop: rows follow the definition, reads are counted, means and the gate are as claimed."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def texts(sequences: Sequences) -> list[str]:
 
 
 def reads(text: str) -> list[int]:
-    """Places of the bits after r, having made sure that each is the bit last written."""
+    """Return the places of the bits after r, and assert that each is the bit last written."""
     memory, found = "", []
     for place in range(0, len(text), 2):
         instruction, bit = text[place], text[place + 1]

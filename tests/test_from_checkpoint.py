@@ -60,7 +60,7 @@ METHODS = (
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Llama of random weights with a base of its own."""
+    """Write a Llama with random weights and an unusual base."""
     torch.manual_seed(0)
     spec = "rope:base=300"
     model = Decoder(SHAPE, plugins.load("encoding", spec).make)
@@ -200,7 +200,7 @@ def test_a_checkpoint_without_tokenizer(checkpoint: Path, tmp_path: Path, run: A
 def test_a_phase_keeps_what_it_trains_alone(
     method: Any, also: Any, interrupted: bool, checkpoint: Path, tmp_path: Path
 ) -> None:
-    """In files, float32; and the model is the same again, after an interruption too."""
+    """Files hold only trained weights, in float32, and restore the model after an interruption."""
     if "lora" in method:
         pytest.importorskip("peft", reason="peft makes low-rank changes")
     tape = open_checkpoint(checkpoint).spec("tape")
@@ -385,7 +385,7 @@ def test_a_file_is_no_checkpoint(checkpoint: Path, run: Any) -> None:
 def test_prompts_are_trained_where_nothing_else_is_asked_for(
     checkpoint: Path, tmp_path: Path
 ) -> None:
-    """Batches of the task's own size and length, without lessons."""
+    """Batches have the size and length of the task, and there is no curriculum."""
     opened = open_checkpoint(checkpoint)
     options = RunOptions(train={"length": 640}, cache=tmp_path, adapt={"steps": 2}, origin="x")
     for spec in ("passkey:vocabulary=tokenizer", "chained-facts:vocabulary=tokenizer"):

@@ -1,4 +1,4 @@
-"""Biases of position and learned tables, against the numbers of public implementations."""
+"""Biases and learned tables, compared with numbers of public implementations."""
 
 import math
 from collections.abc import Callable
@@ -51,17 +51,17 @@ def pair_bias(encoding: Encoding, positions: Positions) -> Tensor:
 
 
 def rewritten(encoding: Encoding, scores: Tensor, first: int = 0) -> Tensor:
-    """What `rewrite_logits` makes of scores; these encodings look at neither q nor k."""
+    """Return the result of `rewrite_logits`; these encodings use neither q nor k."""
     return encoding.rewrite_logits(scores, scores, scores, at(scores.shape[-1], first))
 
 
 def difference(decay: Tensor) -> Tensor:
-    """The bias c_i - c_j of (B, H, S), as the engine forms it."""
+    """Return the bias c_i - c_j of c, (B, H, S), as in the engine."""
     return decay[..., :, None] - decay[..., None, :]
 
 
 def load(encoding: Encoding, weights: dict[str, Tensor]) -> None:
-    """Puts golden weights into the parameters, all of them."""
+    """Copy golden weights into all parameters."""
     parameters = dict(encoding.named_parameters())
     assert parameters.keys() == weights.keys()
     with torch.no_grad():
@@ -110,7 +110,7 @@ def test_alibi_slope_scale() -> None:
 
 
 def buckets_of(encoding: T5, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-    """Buckets as the bias shows them, once every bucket's bias is its number: (T, S)."""
+    """Return the bucket of each pair, (T, S), with the index of a bucket as its bias."""
     numbers = torch.arange(len(encoding.table)).float()[:, None]
     load(encoding, {"table": numbers.expand_as(encoding.table)})
     return pair_bias(encoding, Positions(query_positions, key_positions))[0, 0].long()
@@ -125,7 +125,7 @@ def test_t5_buckets(golden: Any, buckets: int, max_distance: int) -> None:
 
 
 def test_t5_buckets_are_half_of_the_encoder_s(golden: Any) -> None:
-    """For earlier keys; the other half of its buckets is for later ones, which nobody sees."""
+    """They are those of earlier keys; the other half is for later keys, which are masked."""
     arrays = golden("t5_buckets")
     relative = arrays["rel_bidir"]
     encoding = T5(FOUR, buckets=16, max_distance=128)
@@ -208,7 +208,7 @@ def test_kerple_puts_parameters_back_into_their_range(form: Any) -> None:
     for name, parameter in named(encoding):
         highest = 2.0 if name.endswith("p") and form != "log" else high
         assert parameter.tolist() == pytest.approx([0.01, highest, inside, 1.0])
-        # At the edge, too: plain clamping in the forward would leave it there for good.
+        # At the edge, too, where plain clamping in the forward pass would have no gradient.
         assert parameter.grad is not None and bool((parameter.grad != 0).all())
         assert bool(parameter.grad.isfinite().all())  # although distance 0 has a logarithm
 
@@ -218,7 +218,7 @@ def named(encoding: Encoding) -> list[tuple[str, torch.nn.Parameter]]:
 
 
 def bias_of(encoding: Encoding, length: int, first: int = 0) -> Tensor:
-    """What an encoding makes of scores of one, by `separable_bias`, `bias` or `rewrite_logits`."""
+    """Return the bias of an encoding, from `separable_bias`, `bias` or `rewrite_logits`."""
     scores = torch.ones(1, encoding.model.heads, length, length)
     bias = encoding.bias(at(length, first))
     decay = encoding.separable_bias(at(length, first))
@@ -331,7 +331,7 @@ def test_sandwich(golden: Any, name: str, first: Any) -> None:
 
 
 def test_sandwich_s_first_index_matters() -> None:
-    """Unlike the constant it is no matter of one number per query."""
+    """Unlike the constant, it changes the differences between keys."""
     one, zero = (pair_bias(Sandwich(TWELVE, first=n).double(), at(40))[0] for n in (1, 0))
     relative = [(b - b[:, :1, :1])[:, -1] for b in (one, zero)]
     gap = (relative[0] - relative[1]).abs().max()
@@ -465,7 +465,7 @@ def test_sharing(spec: str, instances: int) -> None:
 @pytest.mark.parametrize("spec", ["t5", "fire", "kerple", "kerple:form=power", "sandwich"])
 @torch.no_grad()
 def test_bias_of_a_batch_with_positions_of_its_own(spec: str) -> None:
-    """Each row as by itself, and in memory as fused attention asks for: keys last."""
+    """Each row has the bias that it has alone, contiguous along the keys for fused attention."""
     plugin = plugins.load("encoding", spec)
     encoding = plugin.cls(FOUR, **plugin.options)
     queries, keys = torch.tensor([[5, 9], [700, 701]]), torch.tensor([[0, 5, 9], [3, 700, 701]])

@@ -1,4 +1,4 @@
-"""Encodings made of position ids, against published ids and in what those do not show."""
+"""Encodings that consist of position ids, compared with published ids."""
 
 import itertools
 from typing import Any, Literal
@@ -26,12 +26,12 @@ DIGITS = ModelConfig(**SMALL, train_length=12, digit_ids=tuple(range(10)), separ
 
 
 def make(spec: str, model: ModelConfig = DIGITS) -> Any:
-    """An encoding in evaluation mode."""
+    """Return an encoding in evaluation mode."""
     return plugins.load("encoding", spec).make(model, 0).eval()
 
 
 def decoder(spec: str, model: ModelConfig = DIGITS) -> Decoder:
-    """The same weights on every call, none of them zero; in float64 and evaluation mode."""
+    """Return a decoder with fixed nonzero weights, in float64 and evaluation mode."""
     torch.manual_seed(0)
     return Decoder(model, plugins.load("encoding", spec).make).double().eval()
 
@@ -49,7 +49,7 @@ def some_tokens(rows: int = 2, length: int = 12) -> Tensor:
 
 
 def draws(encoding: RandPE, rows: int, length: int) -> Tensor:
-    """The ids of rows that are finished."""
+    """Return the ids of finished rows."""
     ids = torch.arange(length)[None]
     return hooks.draw_positions(encoding, ids, torch.full((rows,), length))
 
@@ -61,7 +61,7 @@ def assert_valid(ids: Tensor, limit: int) -> None:
 
 
 def test_a_full_pool_in_order_is_plain_ids(golden: Any) -> None:
-    """What the published code comes to when the sequence is as long as its pool, or longer."""
+    """This is the published code if the sequence is at least as long as the pool."""
     arrays = golden("randomized_positions")
     ways: list[Literal["frozen", "even"]] = ["frozen", "even"]
     for training, evaluation in itertools.product((True, False), ways):
@@ -141,7 +141,7 @@ def test_frozen_draws_are_fixed_and_differ() -> None:
     seen = set()
     for number in range(4):
         first.eval_sample = second.eval_sample = number
-        torch.manual_seed(number)  # the global generator has no say
+        torch.manual_seed(number)  # the global generator has no effect
         ids = draws(first, 5, 12)
         assert_valid(ids, 2048)
         assert torch.equal(ids, draws(second, 2, 12)) and ids.shape == (1, 12)
@@ -166,7 +166,7 @@ def test_training_draws_follow_the_seed_and_differ_by_row() -> None:
 
 
 class Recording(RandPE):
-    """Keeps what every layer rotates by."""
+    """An encoding that records the rotation of every layer."""
 
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         self.seen: list[Tensor] = getattr(self, "seen", [])
@@ -208,7 +208,7 @@ def test_no_two_layers_or_draws_have_the_same_ids() -> None:
 @pytest.mark.parametrize("spec", ["randpe", "randpe:evaluation=even", "randpe:per_layer=true"])
 @pytest.mark.parametrize("training", [True, False])
 def test_ids_are_drawn_for_the_finished_sequence(spec: str, training: bool) -> None:
-    """Its beginning has the first of them, and no row is drawn for less than was trained."""
+    """An unfinished row has the first of these ids; the training length is the minimum length."""
     encoding = make(spec).train(training)
 
     def first(tokens: int, *lengths: int) -> Tensor:
@@ -336,7 +336,7 @@ def test_position_coupling_starts_anywhere_that_its_table_has_room() -> None:
     for row, (places, numbers) in enumerate([(4, 6), (6, 5)]):
         assert set(starts[:, row, 0, 0].tolist()) == set(range(places))
         assert set(starts[:, row, 0, 1].tolist()) == set(range(numbers))
-    assert (starts[:, 0, 0, 0] != starts[:, 1, 0, 0]).any()  # every row by itself
+    assert (starts[:, 0, 0, 0] != starts[:, 1, 0, 0]).any()  # each row separately
 
 
 @pytest.mark.parametrize("operands", [False, True])
@@ -345,7 +345,7 @@ def test_position_coupling_adds_its_tables_to_the_tokens(operands: bool) -> None
     x = torch.randn(1, 6, 16)
     with torch.no_grad():
         added = encoding.embed(x, at(encoding.positions(torch.tensor([[1, 2, 3, 10, 4, 11]])))) - x
-        expected = encoding.table.weight[[1, 2, 2, 0, 1, 0]]  # the last row is for what is past it
+        expected = encoding.table.weight[[1, 2, 2, 0, 1, 0]]  # the last row repeats
         if operands:
             expected = expected + encoding.second.weight[[0, 0, 0, 1, 1, 0]]
     torch.testing.assert_close(added[0], expected)
@@ -371,7 +371,7 @@ def test_bipe_alibi(golden: Any) -> None:
     encoding = BiPE(model, form="alibi")
     c = encoding.separable_bias(at(encoding.positions(arrays["token_ids"])))
     assert c is not None and not encoding.overrides("transform_qk")
-    # Ours is the bias of a query, theirs that of a key.
+    # Here it is the bias of a query; in the published code it is the bias of a key.
     arrays.check("alibi_key_bias", -c[:, :, None].float())
     second_segment = torch.tensor([[[1, 0]]])
     slopes = encoding.separable_bias(at(second_segment))
@@ -404,7 +404,7 @@ def test_bipe_has_a_row_for_each_place_seen_in_training() -> None:
 @pytest.mark.parametrize("spec", ["bipe", "bipe:form=alibi"])
 @torch.no_grad()
 def test_earlier_segments_do_not_move_later_ones_apart(spec: str) -> None:
-    """A whole segment put in front changes logits between the tokens behind it by nothing."""
+    """Inserting a whole segment at the front does not change the logits of later tokens."""
     model = decoder(spec, ModelConfig(**SMALL | {"layers": 1}, separator_ids=(50, 51)))
     tokens, more = some_tokens(1), torch.tensor([[7, 8, 9, 50]])
     alone: list[Tensor] = []
@@ -421,7 +421,7 @@ COUPLED = ["position-coupling", "position-coupling:operands=true"]
 @pytest.mark.parametrize("spec", COUNTING + COUPLED)
 @torch.no_grad()
 def test_counting_goes_on_while_decoding(spec: str) -> None:
-    """Runs of digits and sentences that began before the newest token."""
+    """Runs of digits and sentences continue from earlier tokens."""
     model = decoder(spec)
     tokens = torch.tensor([[1, 2, 3, 4, 50, 5, 6, 7, 51, 50, 8, 9]])
     cache = Cache(1, 12)

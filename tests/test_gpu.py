@@ -1,4 +1,4 @@
-"""What a GPU needs, as far as a CPU can tell."""
+"""Requirements of a GPU, as far as a CPU can check them."""
 
 import functools
 import importlib.util
@@ -63,7 +63,7 @@ def test_tests_leave_gpus_alone() -> None:
 
 @pytest.fixture
 def without_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The meta device knows no autocast."""
+    """Disable autocast, which the meta device does not support."""
     monkeypatch.setattr(logits, "scaled_product", lambda q, k, divisor: (q / divisor) @ k.mT)
 
 
@@ -119,7 +119,7 @@ def test_hooks_do_not_break_a_compiled_graph_under_autocast(name: str) -> None:
 
 @pytest.fixture(autouse=True)
 def forget_graphs() -> Iterator[None]:
-    """Each model has another graph, and torch keeps a few."""
+    """Clear compiled graphs, because each model has another one and torch keeps only a few."""
     yield
     torch.compiler.reset()
 
@@ -146,11 +146,11 @@ def test_scans_run_along_the_last_axis(name: str, monkeypatch: pytest.MonkeyPatc
 
 
 class Scarce:
-    """Memory for some rows at a time; asking for more fails in the middle of a forward pass."""
+    """Memory for a limited number of rows; a larger forward pass fails in the middle."""
 
     def __init__(self, model: Decoder, rows: int, *, after: int = 0) -> None:
         self.rows = rows
-        self.after = after  # forward passes for which there is plenty
+        self.after = after  # forward passes without a limit
         self.seen: list[int] = []
         model.layers[1].register_forward_pre_hook(self.forward)
 
@@ -265,7 +265,7 @@ def test_ends_are_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.fixture
 def flags() -> Iterator[None]:
-    """Switches that a test may turn."""
+    """Restore the global flags that a test changes."""
     kept = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     yield
     torch.set_float32_matmul_precision(kept[0])
@@ -324,7 +324,7 @@ def test_a_gpu_that_is_there_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def gpu_first() -> Any:
-    """The script benchmarks/gpu_first.py."""
+    """Return the script benchmarks/gpu_first.py."""
     path = Path(__file__).parents[1] / "benchmarks" / "gpu_first.py"
     spec = importlib.util.spec_from_file_location("gpu_first", path)
     assert spec is not None and spec.loader is not None
@@ -381,7 +381,7 @@ def test_parts_run_apart_within_their_time(
 
 @pytest.fixture
 def fresh_limit() -> Iterator[None]:
-    """The number of graphs that torch keeps is its default, and is again afterwards."""
+    """Reset torch's number of compiled graphs to its default, before and after the test."""
     with config.patch(recompile_limit=8):
         yield
 

@@ -1,4 +1,4 @@
-"""The plan, shares, worker processes and the display of a grid."""
+"""Plan, shards, worker processes and display of a grid."""
 
 import io
 import json
@@ -54,7 +54,7 @@ class Dies(Encoding):
 
 
 def rows(folder: Path) -> dict[str, bytes]:
-    """The rows of all runs of a results folder, by their place."""
+    """Return the rows of all runs of a results folder, by run."""
     found = folder.glob("runs/*/*/*/rows.csv")
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
@@ -120,7 +120,7 @@ def earlier(encoding: str, task: str, training: float, evaluation: float, **more
 
 
 def planned(record: RunRecord, encoding: str, steps: int = 10, parts: int = 0) -> Any:
-    """Return a run with the settings of a record, trained for each of some parts if there are."""
+    """Return a run with the settings of a record, optionally trained for each of some parts."""
     settings = {**record.settings, "train": {"steps": steps, "batch_size": 10}}
     task = SimpleNamespace(
         provenance=lambda: record.data, trains_each_subset=parts > 0, subsets=["a"] * parts
@@ -191,7 +191,7 @@ def test_numbers_do_not_depend_on_how_many_cells_run_at_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Threads are not set here: a serial run has to take one by itself, as workers do."""
+    """Threads are not set here, because a serial run must use one thread, as workers do."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -280,7 +280,7 @@ def test_code_that_changes_under_a_grid_is_found(
 
 
 def test_an_orphan_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Although a forked process keeps the file open, and without the time to end in order."""
+    """A forked process keeps the file open, and there is no time for an orderly end."""
     parents = iter([7, 7, 1, 1])
     ended: list[int] = []
     monkeypatch.setattr(worker_process, "LOOK", 0.0)
@@ -389,7 +389,7 @@ def test_a_cell_of_another_process_is_passed_over_and_its_failure_counts(
 
 @pytest.fixture
 def display(toy: Toy, tmp_path: Path) -> Any:
-    """A live display of a terminal of 80 columns with a cell of long names, and the cell's run."""
+    """Return a live display of 80 columns with a run of long names, and this run."""
     from pe_bench.grid.live import LiveDisplay
 
     options = RunOptions(cache=tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""A grid as a file: the same options, and errors that name the file and the key."""
+"""Grid files have the same options, and errors name the file and the key."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is in a results folder: `status`, `show` and `prune`."""
+"""The contents of a results folder: `status`, `show` and `prune`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ def settings(**versions: Any) -> Mapping[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a results folder with a run in each state, each of another encoding."""
+    """Return a results folder with a run in each state, each with another encoding."""
     version = plugins.load("encoding", "rope").version
     put(tmp_path, "rope", [SCORE], encoding_version=version, settings=settings())
     put(tmp_path, "alibi", [SCORE], encoding_version="0", settings=settings())

@@ -94,7 +94,7 @@ def test_a_file_holds_them_and_what_else_is_known(tmp_path: Path) -> None:
 
 
 def test_losses_are_kept_bit_by_bit_in_a_smaller_form(tmp_path: Path) -> None:
-    """And a file of the earlier form, one dictionary for all, is read as before."""
+    """Files of earlier versions, with one dictionary for all items, are read as before."""
     rng = np.random.default_rng(0)
     losses = [Items("a", "loss", rng.random(500).astype(np.float32)) for _ in range(9)]
     new = tmp_path / "new.parquet"

@@ -1,4 +1,4 @@
-"""Windows, hybrids, temperatures, sinks and what else changes the softmax."""
+"""Windows, hybrids, temperatures, sinks and other changes of the softmax."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ SEEN = {
 
 
 def sees(visible: Visibility, i: int, j: int) -> bool:
-    """The definition, pair by pair."""
+    """Return whether a query attends to a key, by the definition."""
     if j > i:
         return False
     near = visible.window is None or i - j < visible.window
@@ -202,7 +202,7 @@ def test_a_hybrid_of_one_encoding_is_that_encoding() -> None:
         spec = f"hybrid:local={name},global={name}"
         two = Subject(plugins.load("encoding", spec).make).model()
         tokens = Subject(NoPE).tokens()
-        if name == "sinusoidal":  # it adds to the embeddings, and so do both
+        if name == "sinusoidal":  # both add to the embeddings
             with pytest.raises(AssertionError):
                 torch.testing.assert_close(one(tokens), two(tokens))
         else:
@@ -217,7 +217,7 @@ def test_layers_of_a_hybrid() -> None:
     names = [type(model.encoding_of(i)).__name__ for i in range(8)]
     assert names == ["FoX", "FoX", "FoX", "RoPE"] * 2
     local = [model.encoding_of(i) for i in (0, 1, 2, 4, 5, 6)]
-    assert len({id(one) for one in local}) == 6  # each layer has gates of its own
+    assert len({id(one) for one in local}) == 6  # each layer has separate gates
     assert model.encoding_of(3) is model.encoding_of(7)
     assert {one.visible.window for one in local} == {4}
     assert model.encoding_of(3).visible.window is None
@@ -249,7 +249,7 @@ def test_qk_norm_and_an_extra_loss() -> None:
 
     config = ModelConfig(layers=2, heads=2, width=16, mlp_width=16, vocab_size=9, qk_norm="rms")
     model = Decoder(config, Wide)
-    assert float(model.extra_loss() or 0) == 0.25  # one encoding serves both layers
+    assert float(model.extra_loss() or 0) == 0.25  # both layers share one encoding
     assert Decoder(config, NoPE).extra_loss() is None
     tokens = torch.arange(8)[None]
     before = model(tokens)

@@ -1,4 +1,4 @@
-"""`run --like DIR`: other encodings under the settings of finished runs, in the same table."""
+"""`run --like DIR`: other encodings with the settings of finished runs, in the same table."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""config.json of transformers: what is read, in both forms, and what is refused by name."""
+"""config.json of transformers: supported fields in both forms, and refused ones by name."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ def test_the_shape_is_read() -> None:
 
 @pytest.mark.parametrize("kind", ["llama 3", *SCALED])
 def test_the_old_form_of_rope_parameters(kind: str) -> None:
-    """`rope_theta` and `rope_scaling`, its kind as "type" or "rope_type"."""
+    """It has `rope_theta` and `rope_scaling`, with the kind as "type" or "rope_type"."""
     new = config_of(kind)
     old = deepcopy(new)
     scaling = old.pop("rope_parameters")
@@ -136,7 +136,7 @@ def test_configs_that_are_refused(changes: dict[str, Any], sentence: str, tmp_pa
 
 
 def test_samples_are_of_all_parts_of_a_file(tmp_path: Path) -> None:
-    """Two checkpoints of one shape differ in their numbers, somewhere behind a long header."""
+    """Two checkpoints of one shape differ only in some numbers after a long header."""
     path = tmp_path / "model.safetensors"
     header = (2 * BLOCK).to_bytes(8, "little") + bytes(2 * BLOCK)
     size = 40 * BLOCK

@@ -1,4 +1,4 @@
-"""Runs of several folders in one, and out again: nothing is overwritten, nothing is lost."""
+"""Merging the runs of several folders: nothing is overwritten and nothing is lost."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ def merge(*folders: Path, to: Path) -> int:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files of the runs in a folder, but for their locks."""
+    """Return all files of the runs in a folder, without locks."""
     files = [path for path in (folder / "runs").rglob("*") if path.is_file()]
     return {f"{path.relative_to(folder)}": path.read_bytes() for path in files if path.suffix}
 
@@ -173,7 +173,7 @@ def test_references_and_choices_of_learning_rates_come_along(
     assert baselines_path(a, "lm", "5e77").read_bytes() == theirs.read_bytes()
     copy = a / "tuning" / "lm" / "rope-1.json"
     assert read_sealed(copy, of=copy.stem) == choices
-    # The same rate, in other seconds, is no difference; what another machine has tried is added.
+    # Different seconds do not matter, and trials of another machine are added.
     more = {"phase": "all", "lr": 0.03, "seed": 1000, "loss": 2.0}
     tried = [trial | {"seconds": 1}, more]
     write_sealed(path, {**choices, "tried": tried}, of=path.stem)
@@ -206,7 +206,7 @@ def test_of_two_versions_of_references_the_later_one_stays(
     assert merge(a, to=c) == 0
     copy = baselines_path(c, "lm", "5e77")
     assert copy.read_bytes() == older
-    for folder in (b, a):  # neither order brings the older one back
+    for folder in (b, a):  # the newer one wins in either order
         assert merge(folder, to=c) == 0
         assert copy.read_bytes() == later
         read_sealed(copy.with_suffix(".json"), of=copy.stem)
@@ -312,7 +312,7 @@ def test_the_columns_are_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_an_unfinished_run_of_another_process_keeps_its_files(toy: Toy, tmp_path: Path) -> None:
-    """Records, journals and subsets come along; what a process needs alone does not."""
+    """Records, journals and subsets are copied; other files of the process are not."""
     toy()
     folder = record(tmp_path)[1]
     (folder / "work").mkdir()

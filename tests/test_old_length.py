@@ -1,4 +1,4 @@
-"""The column that says what going on from a model costs at the length that it was trained on."""
+"""The column with the degradation at the training length of the original model."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ FOUND_AT_OLD_LENGTH = (
 
 
 def put_extended(root: Path, label: str, seed: int, loss: float, found: float, **more: Any) -> None:
-    """Write a run of a model that goes on from one of `rope`."""
+    """Write a run of a model that was initialised from a model with `rope`."""
     origin, encoding = label.removesuffix(" [9 steps]").split(" -> ")
     steps = 9 if "[" in label else 0
     adaptation = {"encoding": encoding, "from": origin, "config": {"steps": steps}}

@@ -1,4 +1,4 @@
-"""Options out of their range: every spec here is refused in one sentence before anything trains."""
+"""Options out of range: each spec is refused in one sentence before anything is trained."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ MODEL: dict[str, Any] = {
     "separator_ids": (50, 51),
 }
 
-# Spec, and what its sentence says (a regular expression).
+# Spec, and a regular expression for the message.
 ENCODINGS = [
     ("abacus:init_std=-1", "init_std must not be negative, not -1"),
     ("abacus:offset=0", "offset must be at least 1, .* not 0"),
@@ -146,7 +146,7 @@ ENCODINGS = [
     ("xpos:scale_base=0.5", "scale_base must be at least 1, not 0.5"),
 ]
 
-# The same of a model that the encoding does not fit.
+# The same for a model that the encoding does not fit.
 SHAPES: list[tuple[str, dict[str, Any], str]] = [
     ("abacus", {"digit_ids": ()}, "needs tokens that are one digit each"),
     ("bipe", {"separator_ids": ()}, "needs tokens that end a sentence or line"),
@@ -188,7 +188,7 @@ def test_options_of_encodings(spec: str, shape: dict[str, Any], sentence: str) -
     assert "\n" not in str(caught.value)
 
 
-# Spec of a task, other options of the command, and what the sentence says.
+# Spec of a task, other options of the command, and a part of the message.
 TASKS: list[tuple[str, dict[str, Any], str]] = [
     ("addition:digits=0", {}, "addition:digits must be from 1 to 200, not 0"),
     ("addition:gate=101", {}, "addition:gate .*101"),

@@ -1,4 +1,4 @@
-"""Mistakes in an encoding that raise no exception are named before anything is trained."""
+"""Mistakes in an encoding that raise no exception are reported before training."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""index.html: what is in it, that nothing in it can be read as HTML, and that it loads nothing."""
+"""index.html: its contents; nothing in it is interpreted as HTML, and it loads nothing."""
 
 import inspect
 import json
@@ -39,7 +39,7 @@ EVIL = "</script><img src=x onerror=alert(1)>'\"&amp;\u2028"
 
 
 class Reader(HTMLParser):
-    """What a browser would find: elements, attributes that load something, data, text."""
+    """Parser that collects elements, attributes that load resources, data and text."""
 
     def __init__(self) -> None:
         super().__init__()

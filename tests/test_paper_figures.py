@@ -1,4 +1,4 @@
-"""`pe-bench report --width`: figures that fit a column, and whose labels do not overlap."""
+"""`pe-bench report --width`: figures fit a column, and labels do not overlap."""
 
 from pathlib import Path
 

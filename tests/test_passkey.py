@@ -1,4 +1,4 @@
-"""Passkey: what is trained on, what is evaluated, and what the means are of."""
+"""Passkey: its training rows, evaluation points and means."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Passkey's prompts: exact lengths, ids of the whole text, and the answer that it gives."""
+"""Prompts of passkey: exact lengths, the ids of the whole text, and the answer."""
 
 import re
 from pathlib import Path
@@ -54,14 +54,14 @@ def ids_of(turns: list[Turn]) -> list[int]:
 
 
 def is_filler(line: str) -> bool:
-    """Return whether a line is filler; a word may stand in the place of the last full stop."""
+    """Return whether a line is filler; a word may replace the last full stop."""
     filler = " ".join([FILLER] * (len(line) // len(FILLER) + 1))
     before, _, last = line.rpartition(" ")
     return filler.startswith(line) or filler.startswith(f"{before}. {last}")
 
 
 def read(kind: str, prompt: str) -> tuple[str, float]:
-    """The right answer and its depth, found by reading the prompt."""
+    """Return the right answer and its depth, found by reading the prompt."""
     *lines, question = prompt.split("\n")
     head = lines.pop(0)
     if kind == "keyvalue":
@@ -144,7 +144,7 @@ def test_keys_are_five_digits_evenly_drawn() -> None:
     assert len(set(found.tolist())) > 0.97 * len(found)
 
 
-# Llama's tokens, as measured with the published script; a token for each word or digit comes close.
+# Counts of Llama's tokens from the published script; one token per word or digit is similar.
 @pytest.mark.parametrize(("length", "tokens"), [(1000, 891), (4000, 3895), (7000, 6898)])
 def test_the_published_prompts(length: int, tokens: int) -> None:
     tokenizer = words()

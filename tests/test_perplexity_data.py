@@ -1,4 +1,4 @@
-"""Perplexity's texts: folders, corpora, files of ids, presets, and what is refused."""
+"""The texts of perplexity: folders, corpora, files of ids, presets, and refusals."""
 
 import math
 from dataclasses import replace
@@ -117,7 +117,7 @@ def test_ids_without_text(
 
 @pytest.mark.slow
 def test_several_corpora_are_measured_each_by_itself(context: TaskContext, tmp_path: Path) -> None:
-    """Each as if it were the test part of what is trained on; the headline is their mean."""
+    """Each is evaluated like the test part of the training corpus; the headline is their mean."""
     root = tmp_path / "corpora"
     root.mkdir()
     (tmp_path / "tiny").rename(root / "pg19")

@@ -1,4 +1,4 @@
-"""The folders as registry: names, descriptions, versions, and an engine that knows none."""
+"""The folders are the registry: names, descriptions, versions; the engine names no plugin."""
 
 import ast
 import importlib
@@ -46,7 +46,7 @@ Put = Callable[[str], Path]
 
 @pytest.fixture
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
-    """Writes source to a file among the shipped encodings, of which there are no others."""
+    """Write source to a file in a folder that replaces the shipped encodings."""
     folder = tmp_path / "encodings"
     folder.mkdir()
     monkeypatch.setattr(plugins, "PACKAGE", tmp_path)
@@ -118,7 +118,7 @@ def test_a_broken_file_hurts_only_itself(shipped: Put) -> None:
 
 
 def versions(*specs: object) -> list[str]:
-    """Versions of fresh imports."""
+    """Return the versions of freshly imported plugins."""
     for module in [m for m in sys.modules if "my_own_" in m]:
         del sys.modules[module]
     return [plugins.load("encoding", str(spec)).version for spec in specs]
@@ -129,7 +129,7 @@ def name_of(shipped_file: Path) -> str:
 
 
 def raise_version(shipped_file: Path, version: int) -> None:
-    """Give the class of a shipped file a version; comments make sure that it is compiled anew."""
+    """Set the version of a shipped class; comments force a new compilation."""
     source = shipped_file.read_text()
     body = re.sub(r"    version = .*\n", "", source)
     body = re.sub(r"(class \w+\(.*\):\n)", rf"\1    version = {version}\n", body)
@@ -138,7 +138,7 @@ def raise_version(shipped_file: Path, version: int) -> None:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Put:
-    """Writes source to a file of a user's."""
+    """Write source to a file of the user."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
 
@@ -243,9 +243,9 @@ def test_a_version_does_not_depend_on_the_folder(shipped: Put, tmp_path: Path) -
 
 
 def named(source: str, names: Collection[str]) -> list[str]:
-    """Places where code names a plugin: as a spec in a string, or by an import path.
+    """Return the places where code names a plugin: as a spec in a string, or by an import path.
 
-    Whole strings only, since plugins may have everyday names such as "path" or "learned".
+    Only whole strings count, since plugins may have common names such as "path" or "learned".
     """
     tree = ast.parse(source)
     either = "|".join(sorted({*names} | {name.replace("-", "_") for name in names}))
@@ -272,7 +272,7 @@ ENGINE = [
     path
     for path in sorted(PACKAGE.rglob("*.py"))
     if path.relative_to(PACKAGE).parts[0] not in ("encodings", "tasks")
-    and path.name != "metrics.py"  # a metric may be called as a task is
+    and path.name != "metrics.py"  # a metric may have the name of a task
 ]
 
 

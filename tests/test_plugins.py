@@ -1,4 +1,4 @@
-"""Specs of plugins, files from anywhere, options converted to their annotated types."""
+"""Specs of plugins, files from anywhere, and options converted to their annotated types."""
 
 import itertools
 import re
@@ -48,7 +48,7 @@ Put = Callable[[str], Path]
 
 @pytest.fixture
 def put(tmp_path: Path) -> Put:
-    """Writes source to a file that no test has loaded before."""
+    """Write source to a file that no test has loaded before."""
 
     def write(source: str) -> Path:
         path = tmp_path / f"mine_{next(unique)}.py"
@@ -145,7 +145,7 @@ def test_files_that_are_no_plugin(
     path = put(source)
     monkeypatch.chdir(path.parent)
     spec = f"./{path.name}" if relative else str(path)
-    for _ in range(2):  # the second time nothing half imported is found
+    for _ in range(2):  # a second import does not find a partial module
         with pytest.raises(InputError) as caught:
             plugins.load("encoding", spec)
         assert re.search(says, str(caught.value)) and path.name in str(caught.value)
@@ -238,7 +238,7 @@ ROOT_OPTIONS = ["train_positions", "max_train_position", "eval_positions"]
         ({}, ["gated", "size"]),
         (HANDED_ON, ["gated", "size", "base"]),
         (HANDED_ON | REST, ["gated", "size", "base", *ROOT_OPTIONS]),
-        (REST, ["gated", "size"]),  # the child asks for its own options only
+        (REST, ["gated", "size"]),  # the child accepts only its own options
     ],
 )
 def test_a_constructor_that_hands_options_on_has_its_parents(
@@ -315,7 +315,7 @@ class Mine(Encoding):
 
 @pytest.fixture
 def plugin_folder(tmp_path: Path) -> Path:
-    """A folder with an encoding, a module beside it, and data."""
+    """Write a folder with an encoding, a module that it imports, and data."""
     folder = tmp_path / f"mine_{next(unique)}"
     for name, content in IN_A_FOLDER.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

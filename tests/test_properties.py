@@ -1,4 +1,4 @@
-"""The task without training: checks and costs as rows, and what a query makes of an equal key."""
+"""The task without training: checks, costs, and logits of a query and an equal key."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -87,7 +87,7 @@ def test_pairs_that_cannot_be_seen_do_not_count(
 @pytest.mark.slow
 def test_pairs_with_a_separator_do_not_count(task: Properties) -> None:
     class Loud(Encoding):
-        """Would show if a separator were among the pairs."""
+        """An encoding whose logits would be large if a separator were among the pairs."""
 
         def token_features(self, x: Tensor, positions: Positions) -> Tensor:
             return x[:, None, :, :1].expand(-1, self.model.heads, -1, -1)

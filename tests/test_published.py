@@ -1,4 +1,4 @@
-"""The table of published numbers, and where the report shows it."""
+"""The table of published numbers, and its place in the report."""
 
 import csv
 import re
@@ -155,7 +155,7 @@ COMMITTED = ROOT / "results" / "quick"
 
 @pytest.mark.slow
 def test_what_is_published_is_a_column_of_the_table_above() -> None:
-    """Also of tables that were measured before the number was published here."""
+    """This includes tables that were measured before the published number was added."""
     tables = {table.task_name: table for table in read_tables(COMMITTED)}
     shown = {name: [c.heading for c in list_columns(table)] for name, table in tables.items()}
     assert "grid (exact match, % ↑)" in shown["addition"]

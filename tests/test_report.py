@@ -1,4 +1,4 @@
-"""The report: tables and leaderboard, from files alone."""
+"""The report: tables and leaderboard, made from files alone."""
 
 import errno
 import math
@@ -163,7 +163,7 @@ def test_what_can_be_significant(tmp_path: Path) -> None:
 
 
 def test_points_of_a_curve_are_no_headline(tmp_path: Path) -> None:
-    """A mean goes before the same mean at single lengths, in rows and in items."""
+    """A mean takes precedence over the points of its curve, in rows and in items."""
     points = Place("all", "f1", 8)
     for encoding, value in (("rope", 50.0), ("far", 20.0)):
         for seed in range(5):
@@ -332,9 +332,9 @@ def test_parts_that_are_missing(tmp_path: Path) -> None:
     put(tmp_path, "alibi", [*PARTS[:2], replace(SCORE, status="partial")], **about)
     put(tmp_path, "rope", [*PARTS, SCORE], **about)
     text, _ = report(tmp_path)
-    rope, alibi = cells(text)  # who has no score comes last
+    rope, alibi = cells(text)  # encodings without a score come last
     columns = ("near (F1, % ↑)", "far (ROUGE geometric mean, % ↑)", HEADING, "partial ↓")
-    error = "23.45 (21.00 to 26.00)"  # over items, there being one seed
+    error = "23.45 (21.00 to 26.00)"  # over items, because there is one seed
     assert [rope[column] for column in columns] == [error, error, "1.000", "–"]
     assert [alibi[column] for column in columns] == [error, "–", "–", "1.000"]
     assert "Missing: far (no file far.jsonl)." in text
@@ -391,7 +391,7 @@ def test_an_export_reports_as_the_runs_do(tmp_path: Path) -> None:
     ranks = {line["encoding"]: line["rank"] for line in cells(text) if "rank" in line}
     assert ranks == {"mine": "1 (a)", "rope": "2 (b)", "far": "3 (c)"}
     assert len(read_results(tmp_path / "results")) == 16
-    # An export can be exported again, with what is new.
+    # An export can be exported again, together with new runs.
     write_report(tmp_path / "results", export=tmp_path / "more")
     assert len(read_results(tmp_path / "more")) == 16
     with pytest.raises(InputError, match="is the results folder"):

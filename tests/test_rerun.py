@@ -1,4 +1,4 @@
-"""A run repeated from its record: the same numbers, or which differ, and what else differs."""
+"""Repeating a run from its record: the numbers are equal, or differences are reported."""
 
 import shutil
 from pathlib import Path
@@ -38,7 +38,7 @@ class Mine(Encoding):
 
 
 def change_rows(folder: Path, old: str, new: str, **changed: object) -> None:
-    """Write other rows into a finished run, as if they had been measured, and another record."""
+    """Write other rows into a finished run as if they had been measured, and a new record."""
     rows = folder / "rows.csv"
     assert old in rows.read_text()
     content = read_sealed(folder / "run.json", of=place_of(folder)) | changed
@@ -238,7 +238,7 @@ def test_data_and_a_phase_before(
 
 @pytest.mark.slow
 def test_committed_runs_can_be_repeated(tmp_path: Path) -> None:
-    """Those of an earlier version of their task, or of other data by default, are refused."""
+    """Runs of an earlier version of their task, or of another default corpus, are refused."""
     tables = {run.settings_digest: run for run in read_records(COMMITTED)}
     repeated = 0
     for run in tables.values():

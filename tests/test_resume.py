@@ -1,4 +1,4 @@
-"""Stopped at any moment, a run goes on where it stood and ends with the same numbers."""
+"""A run that is stopped at any moment continues and ends with the same numbers."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ COMMAND = [
 
 
 def command(folder: Path) -> list[str]:
-    """Return the command with documents, and the results, in a folder."""
+    """Return the command with documents and a results folder."""
     for name in ("qasper", "quality"):
         for split, n in (("train", 40), ("validation", 8)):
             path = folder / "documents" / name / f"{split}.jsonl"
@@ -47,7 +47,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
 
 
 def stop_when(folder: Path, pattern: str, how: int) -> tuple[int, str]:
-    """Starts a run and sends it a signal as soon as a file is there."""
+    """Start a run and send it a signal as soon as a file exists."""
     process = start(folder)
     while not list(folder.glob(pattern)):
         assert process.poll() is None, process.communicate()[1]

@@ -1,4 +1,4 @@
-"""The grid: what is done stays done, what fails is recorded, and the rest goes on."""
+"""The grid: finished runs are kept, failures are recorded, and other runs continue."""
 
 import json
 import os
@@ -77,7 +77,7 @@ Toy = Callable[..., tuple[int, list[str]]]
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
-    """Runs the toy task; returns what it has logged since the last call with the exit code."""
+    """Run the toy task; return the exit code and the log since the last call."""
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)

@@ -58,7 +58,7 @@ def stage(cache_folder: Path) -> Stage:
 
 @pytest.fixture(scope="session")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Documents in the official layout, as a user gives them."""
+    """Write documents in the official layout, as given by a user."""
     folder = tmp_path_factory.mktemp("given")
     for name, subset in SUBSETS.items():
         for split, n in (("train", 40), ("validation", 8)):
@@ -152,7 +152,7 @@ def test_loss_falls_on_the_output_and_on_nothing_else(
 def test_epochs_go_through_all_examples_and_references_take_turns(
     stage: Stage, given: Path
 ) -> None:
-    """Every epoch has another reference answer, in training and in held-out batches."""
+    """Every epoch uses another reference answer, in training and in held-out batches."""
     task = stage(data={"": given}, subsets=("narrative_qa",), tune=Tuning()).task
     steps = range(2 * len(task.data["narrative_qa"]["train"]) // task.train.batch_size)
     trained = [task.batch("narrative_qa", 0, step) for step in steps]
@@ -279,7 +279,7 @@ def test_no_network_is_a_sentence(stage: Stage, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_the_start_has_options_of_its_own(stage: Stage, given: Path, tmp_path: Path) -> None:
-    """A label for each start, whatever the order of its options; what is measured is the same."""
+    """Each start has one label for any order of its options, and the evaluation is the same."""
     (tmp_path / "texts").mkdir()
     for name in ("pg19", "code"):
         write_texts(tmp_path / "texts" / name)
@@ -355,7 +355,7 @@ def test_built_in_documents_train_one_model_from_scratch(stage: Stage) -> None:
 
 
 def kinds_of(task: Scrolls, batch: Batch) -> set[str]:
-    """Return the first words of a batch's documents, whose rows it looks at."""
+    """Check the rows of a batch and return the first words of their documents."""
     eos = task.tokenizer.eos
     kinds = set()
     assert batch.tokens.shape[1] <= task.length
@@ -421,7 +421,7 @@ def test_below_the_gate_nothing_is_ranked_beyond_the_trained_length(stage: Stage
         assert found[OOD] == ("partial" if status == "ranked" else status)
 
 
-@pytest.mark.slow  # every day test_miniature.py tries all constant answers
+@pytest.mark.slow  # test_miniature.py tries all constant answers, also among the quick tests
 def test_nothing_that_reads_no_document_scores_on_built_in_ones(stage: Stage) -> None:
     task = stage().task
     rows: dict[str, dict[Any, Measurement]] = {}

@@ -1,4 +1,4 @@
-"""Signals, closed pipes and a plugin's `sys.exit`: a sentence, and nothing that is done is lost."""
+"""Signals, closed pipes and `sys.exit` of a plugin: a message, and no finished work is lost."""
 
 import errno
 import os
@@ -39,7 +39,7 @@ class Exits(Encoding):
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Those of a terminal, whoever has started the tests; its own are put back."""
+    """Set the signal handlers of a terminal, and restore the previous ones."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number in SIGNALS:
         usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
@@ -50,7 +50,7 @@ def handlers() -> Iterator[None]:
 
 
 def sending(number: signal.Signals, method: str) -> str:
-    """Return a task that sends its process a signal while it is trained or measured."""
+    """Return a task that sends its process a signal during training or evaluation."""
     kill = f"os.kill(os.getpid(), {number}) if 'GO_ON' not in os.environ else None"
     head, body = TASK.split(f"    def {method}(", 1)
     signature, body = body.split("\n", 1)
@@ -297,6 +297,6 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         worker = int(parent.stdout.readline())
-        os.kill(worker, signal.SIGINT)  # this is its parent's to answer
+        os.kill(worker, signal.SIGINT)  # the parent handles this
         parent.kill()
         parent.communicate()  # the worker shares its output, which ends with both

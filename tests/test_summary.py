@@ -1,4 +1,4 @@
-"""What a run ends with: its table beside earlier ones, a fresh report, what to type next."""
+"""The end of a run: its table beside earlier runs, a new report, and the next command."""
 
 import shutil
 import subprocess
@@ -172,7 +172,7 @@ def test_a_clone_stays_clean(tmp_path: Path) -> None:
         [*git, "status", "--porcelain"], cwd=tmp_path, check=True, capture_output=True, text=True
     )
     assert status.stdout == ""
-    committed.write_text("changed")  # what is committed is not ignored
+    committed.write_text("changed")  # committed files are not ignored
     changed = subprocess.run([*git, "diff", "--quiet"], cwd=tmp_path)
     assert changed.returncode == 1
 

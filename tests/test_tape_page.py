@@ -1,4 +1,4 @@
-"""docs/tape.md has the comparison of TAPE with RoPE in the committed results."""
+"""The comparison of TAPE with RoPE in docs/tape.md agrees with the committed results."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""Every check of tasks catches what it is there for, and nothing else."""
+"""Every check of tasks detects its defect, and no other check fails because of it."""
 
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ class Sorting(LengthGeneralizationTask):
         return collate(samples)
 """
 
-# What is replaced in the task above, by what; the check that fails, and what it says.
+# A part of the task above and its replacement; the check that fails, and its message.
 BROKEN = {
     "draws batches from no seed": (
         "default_rng([seed, step])",
@@ -166,7 +166,7 @@ def write(tmp_path: Path) -> Any:
 
 
 def findings(spec: str, cache: Path) -> dict[str, str]:
-    """Return the name of each check that does not hold, and why."""
+    """Return the name of each failed check, and the reason."""
     found = examine(TaskSubject(plugins.load("task", spec, "quick"), cache))
     assert list(found) == list(CHECKS)
     return {name: finding.reason for name, finding in found.items() if finding.bad}
@@ -222,7 +222,7 @@ def test_a_shortcut_fails_until_the_docstring_explains_it(write: Any, tmp_path: 
 
 @pytest.mark.slow
 def test_rows_that_recur_by_chance_are_not_compared(tmp_path: Path) -> None:
-    """Copying a list of one symbol is trained and measured: there are but few such lists."""
+    """There are few lists of one symbol, so training and evaluation share some."""
     subject = TaskSubject(plugins.load("task", "copying:samples=50", "quick"), tmp_path)
     assert examine(subject)["apart"].status == "ok"
 

@@ -1,4 +1,4 @@
-"""`--timeout`: a run that takes too long fails by name, and the next call continues it."""
+"""`--timeout`: a run that takes too long fails with a message, and the next call continues it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Ids on disk, tokenized or as they come."""
+"""Token ids on disk: tokenized texts, and given files of ids."""
 
 import json
 import os

@@ -23,7 +23,7 @@ TASK = ("task", "")
 
 
 def make_curve(loss: Sequence[float], every: int = 1) -> LearningCurve:
-    """Return a curve with these losses, a learning rate that falls, and constant norms."""
+    """Return a curve with given losses, a decreasing learning rate and constant norms."""
     count = len(loss)
     return LearningCurve(
         step=tuple(every * (1 + n) for n in range(count)),

@@ -1,4 +1,4 @@
-"""An equal search for every encoding: on draws of its own, kept, resumed, shown."""
+"""The search, equal for all encodings: on separate draws, stored, resumed and shown."""
 
 import json
 import os
@@ -56,7 +56,7 @@ RATES = [1e-3, 3e-3, 1e-2]
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
-    """Runs the toy task; returns the exit code, and what was trained with which rate and seed."""
+    """Run the toy task; return the exit code and the rate and seed of each training."""
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -110,7 +110,7 @@ def test_default_rates(lr: float, rates: list[str]) -> None:
 
 
 def trials(tmp_path: Path, encoding: str = "nope") -> list[str]:
-    """What the search has trained, as `toy` notes it."""
+    """Return the trials of the search in the notation of `toy`."""
     tried = kept(tmp_path, encoding)["tried"]
     return [f"{show_rate(trial['lr'])} {trial['seed']}" for trial in tried]
 
@@ -139,7 +139,7 @@ def test_the_best_held_out_loss_chooses(toy: Toy, tmp_path: Path) -> None:
 def test_a_value_of_the_encoding_is_chosen_and_shown(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The row keeps the name; model and record have the value, and a repetition has it too."""
+    """The row keeps its name. Model, record and a repeated run have the value."""
     toy("--tune", "--tune.seeds", "7", "--keep", encodings=("rope", "rope:base=50"))
     (record, other) = sorted(records(tmp_path), key=lambda r: len(r["encoding"]))
     tried = {trial["value"] for trial in record["tuning"]["task"]["tried"]}
@@ -282,7 +282,7 @@ def test_from_python(toy: Toy, tmp_path: Path) -> None:
         pe_bench.run("nope", "./toy.py", tune={"lrs": [1]})
 
 
-# So few different ones that some come twice.
+# There are so few different rows that some occur twice.
 FEW_ROWS = ("multi-addition", "multiplication", "posgen")
 
 
@@ -368,7 +368,8 @@ def test_the_last_documents_of_records_are_held_out(tmp_path: Path) -> None:
 
     trained = answers([task.batch("qasper", 0, step) for step in range(9)])
     held_out = answers([task.held_out_batch("qasper", step) for step in range(3)])
-    # A twentieth would begin at 95, in the middle of a document whose questions stay together.
+    # A twentieth would begin at 95, within a document, and the questions of a document stay
+    # together.
     assert held_out and not trained & held_out and trained | held_out == all_of(100)
     assert held_out == all_of(100) - all_of(90)
     plain = resolve(options, "scrolls").task

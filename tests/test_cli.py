@@ -40,7 +40,7 @@ def test_interrupting_says_how_to_go_on(
 
     monkeypatch.setattr(plugins, "names", interrupt)
     assert main(["list"]) == 130
-    assert "the same command goes on from here" in capsys.readouterr().err
+    assert "the same command continues from here" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ LIGHT: dict[str, list[str]] = {
     "report --help": ["--results"],
     "export --help": ["FILE.parquet", "--results"],
     "rerun --help": ["encoding/task/seed", "--keep"],
-    "merge --help": ["DIR", "where to bring them"],
+    "merge --help": ["DIR", "folder to copy the runs to"],
     "checkpoint --help": ["encoding/task/seed", "--subset"],
     "import --help": ["GGUF", "DIR"],
     "status --help": ["--all"],

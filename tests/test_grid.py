@@ -350,7 +350,7 @@ def test_a_grid_that_is_stopped_leaves_no_worker(
     assert code == 130
     said = (tmp_path / "out").read_text()
     assert "0 of 2 runs finished" in said
-    assert "pe-bench: stopped; the same command goes on from here" in said
+    assert "pe-bench: stopped; the same command continues from here" in said
     assert "Traceback" not in said and "failed" not in said
 
 

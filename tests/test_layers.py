@@ -157,7 +157,7 @@ class Everywhere(NoPE):
 @pytest.mark.parametrize(
     ("cls", "check", "words"),
     [
-        (Leaks, "out_of_sight", "tokens out of sight change the output of layer 0"),
+        (Leaks, "out_of_sight", "keys outside of `visible` change the output of layer 0"),
         (Cold, "temperature", "layer 0 has a temperature below 0"),
         (Everywhere, "normalise", "layer 0 gives attention weight to keys that are masked"),
     ],

@@ -172,7 +172,7 @@ def test_a_folder_without_runs_or_with_another_grid_is_refused(folder: Path) -> 
     with pytest.raises(InputError, match="from another folder"):
         like()
     (folder / "grid.toml").write_text("encoding = 'nope'\nflask = 'quick'")
-    with pytest.raises(InputError, match="no grid that this version can read"):
+    with pytest.raises(InputError, match="not a grid file that this version can read"):
         like()
 
 

@@ -63,7 +63,7 @@ def test_a_plan_says_what_its_seeds_show(rows: Path) -> None:
 
 
 def test_too_few_seeds_are_named_without_rows_too(rows: Path, tmp_path: Path) -> None:
-    sentence = "with 3 seeds no difference can be significant: it takes 5"
+    sentence = "with 3 seeds no difference can be significant: give 5 or more"
     assert lines(rows, ["mine.py", "rope"], range(3)) == [sentence]
     assert describe_plan(planned(["mine.py", "rope"], range(3)), []) == [sentence]
     assert describe_plan(planned(["mine.py", "rope"], range(1)), []) == []

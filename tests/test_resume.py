@@ -76,7 +76,7 @@ def test_stopped_in_training_and_between_subsets(tmp_path: Path, uninterrupted: 
     in_fine_tuning = "results/runs/scrolls/tape/*/work/qasper/resume.safetensors"
     between = "results/runs/scrolls/tape/*/subsets/qasper.csv"
     code, errors = stop_when(tmp_path, in_pretraining, signal.SIGINT)
-    assert code == 130 and "the same command goes on from here" in errors
+    assert code == 130 and "the same command continues from here" in errors
     assert "Traceback" not in errors
     for pattern in (in_fine_tuning, between):
         assert stop_when(tmp_path, pattern, signal.SIGKILL)[0] == -signal.SIGKILL

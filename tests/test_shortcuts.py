@@ -358,7 +358,7 @@ def test_of_a_loss_the_first_table_is_chance_and_nothing_the_ceiling() -> None:
 
 def test_what_has_no_ceiling_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Losses, "metrics", {"bits": Metric("bits", higher_is_better=True)})
-    with pytest.raises(NotApplicable, match="what bits can be at best is not known"):
+    with pytest.raises(NotApplicable, match="the best possible bits is not known"):
         search(Losses(TaskContext()))
 
 

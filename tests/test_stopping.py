@@ -78,7 +78,7 @@ def test_a_signal_is_answered_with_a_sentence(
 ) -> None:
     (tmp_path / "toy.py").write_text(sending(number, method))
     assert toy()[0] == 128 + number
-    assert SIGNALS[number] + "the same command goes on from here" in capsys.readouterr().err
+    assert SIGNALS[number] + "the same command continues from here" in capsys.readouterr().err
     monkeypatch.setenv("GO_ON", "1")
     assert toy()[0] == 0
 

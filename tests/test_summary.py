@@ -150,7 +150,7 @@ def test_a_damaged_run_beside_stops_nothing(capsys: pytest.CaptureFixture[str]) 
     [
         (["a b", "rope"], "pe-bench compare 'a b' rope"),
         (["a", "b", "c"], "pe-bench compare --all"),
-        (["rope"], "the same with another encoding"),
+        (["rope"], "the same command with another encoding"),
     ],
 )
 def test_what_to_type_next(encodings: list[str], says: str) -> None:
@@ -178,5 +178,8 @@ def test_a_clone_stays_clean(tmp_path: Path) -> None:
 
 
 def test_other_options_than_the_defaults_are_not_left_out() -> None:
-    assert summary._suggest(["tape"], None, "") == "the same with --encoding rope, to compare with"
+    assert (
+        summary._suggest(["tape"], None, "")
+        == "the same command with --encoding rope, for comparison"
+    )
     assert summary._suggest(["tape"], "lm", " --results r").endswith("--task lm --results r")

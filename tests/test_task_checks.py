@@ -52,7 +52,7 @@ BROKEN = {
     "draws batches from no seed": (
         "default_rng([seed, step])",
         "default_rng()",
-        {"batch": "step 5 of seed 0 gives another batch when it is asked for again"},
+        {"batch": "step 5 of seed 0 gives another batch in a second call"},
     ),
     "counts its batches": (
         "default_rng([seed, step])",
@@ -109,7 +109,7 @@ BROKEN = {
     "has a headline without a direction": (
         'Headline("exact_match", OOD)',
         'Headline("speed", OOD)',
-        {"headline": "whether a higher speed is better stands nowhere: add it to `metrics`"},
+        {"headline": "the metric speed has no direction: add it to `metrics`"},
     ),
     "has longer items than declared": (
         "    def draw(",
@@ -147,7 +147,7 @@ BROKEN = {
         "        rows = super().evaluate(model, subset, seed, journal).rows\n"
         "        return Evaluation([replace(row, n=next(calls)) for row in rows])\n\n"
         "    def draw(",
-        {"resume": "cells gives other rows when it goes on from its journal"},
+        {"resume": "cells gives other rows when it resumes from its journal"},
     ),
 }
 
@@ -249,9 +249,7 @@ def test_the_command_tells_kinds_apart(
     write("default_rng([seed, step])", "default_rng([seed, step, next(calls)])")
     assert main(["check", "./sorting.py"]) == 1
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == (
-        "sorting.py: batch: step 5 of seed 0 gives another batch when it is asked for again"
-    )
+    assert last == ("sorting.py: batch: step 5 of seed 0 gives another batch in a second call")
     assert main(["check", "./sorting.py:sampels=4"]) == 2
     assert "no option 'sampels' (did you mean 'samples'?)" in capsys.readouterr().err
 

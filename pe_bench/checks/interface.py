@@ -34,7 +34,7 @@ def find_oversights(encoding: Encoding) -> list[str]:
     restricted = any(lead.visible != EVERYTHING for lead in encoding.leads)
     if not changed and not restricted and not is_shipped(type(encoding)):
         name = type(encoding).__name__
-        found.append(f"{name} overrides no hook, so it equals a decoder without positions")
+        found.append(f"{name} overrides no hook, so it has no effect on the decoder")
     return found
 
 

@@ -18,7 +18,7 @@ class MergeOptions:
     """The options of `pe-bench merge`."""
 
     folders: tuple[Path, ...] = argument("results folders, or exports of them", "DIR")
-    results: Path = results_option("where to bring them; default: ./results")
+    results: Path = results_option("folder to copy the runs to; default: ./results")
 
 
 def main(values: Values) -> int:
@@ -39,10 +39,10 @@ def main(values: Values) -> int:
 COMMAND = Command(
     name="merge",
     main=main,
-    help="bring the runs of other results folders into one",
+    help="copy the runs of several results folders into one",
     description="""\
-Bring runs of results folders and exports, with baselines and tuning, into one results folder. A
-run that is there with the same numbers is passed over. One with other numbers is named, changes
-nothing, and makes the exit code 1.""",
+Copy runs of results folders and exports, with baselines and tuning, into one results folder. A run
+that exists with the same numbers is skipped. If the numbers differ, the run is named, the existing
+one does not change, and the exit code is 1.""",
     groups=[OptionGroup(MergeOptions)],
 )

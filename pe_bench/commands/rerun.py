@@ -89,8 +89,8 @@ COMMAND = Command(
     help="repeat a run from its record: are the numbers the same?",
     usage="pe-bench rerun RUN [options]",
     description="""\
-Train and measure a run again, outside of the results folder, from its record alone: with its
-settings, seed, learning rates and threads. Prints which numbers differ, by how much, and what
-differs in machine and code. Exit code 0: all numbers are the same, exactly; 1: some differ.""",
+Repeat the training and the evaluation of a run from its record: settings, seed, learning rates and
+threads. The results folder does not change. Prints the numbers that differ, and differences of
+machine and code. Exit code 0: all numbers are exactly equal; 1: some differ.""",
     groups=[OptionGroup(RerunOptions), OptionGroup(Places)],
 )

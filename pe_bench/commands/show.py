@@ -95,8 +95,8 @@ def _print(heading: str, lines: Mapping[str, str]) -> None:
 COMMAND = Command(
     name="show",
     main=main,
-    help="all about one run: times, versions, numbers, settings, files",
+    help="describe one run: times, versions, numbers, settings, files",
     usage="pe-bench show RUN [options]",
-    description="Print what the record of a run says, of a results folder or of an export.",
+    description="Print the record of a run in a results folder or an export.",
     groups=[OptionGroup(ShowOptions)],
 )

@@ -203,7 +203,7 @@ def random_ids(
     longest = int(counts.max())
     if longest > limit:
         raise InputError(
-            f"{longest} tokens need as many position ids, there are {limit}: ask for more"
+            f"{longest} tokens need as many position ids, but there are {limit}: raise the limit"
         )
     drawn = torch.rand(rows, limit, generator=generator, device="cpu")
     # Float32 has ties, whose order in an unstable sort depends on the device.

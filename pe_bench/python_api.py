@@ -92,7 +92,7 @@ def run(
     if tasks is not None:
         keywords["tasks"] = tasks
     elif options.get("like") is None:
-        raise InputError("run needs tasks, or like: a folder whose tasks are run")
+        raise InputError("run needs tasks, or the folder of finished runs as like")
     values = Values(take_keywords("run", OPTIONS, keywords))
     grids, problems = expand([values])
     outcomes = [outcome for grid in grids for outcome in run_grid(make_grid(grid))]

@@ -375,7 +375,7 @@ def test_evaluation_sees_everything() -> None:
         ),
         (
             {"origin": "rope", "adapt": {"steps": 2, "method": "none"}},
-            "adapt.method none would train nothing: say what with adapt.also",
+            "adapt.method none trains nothing by itself: add adapt.also",
         ),
         ({"origin": "rope", "adapt": {"also": "norms"}}, "adapt.also has no effect without --"),
         ({"origin": "rope", "train": {"steps": 0}}, "--from has no effect"),
@@ -395,7 +395,7 @@ def test_bad_input(run: Any, options: dict[str, Any], sentence: str) -> None:
         ("nope", {"method": "encoding"}, "it has no parameters, so that"),
         ("nope", {"method": "encoding"}, "would train nothing: use lora"),
         ("nope", {"method": "encoding", "also": "norms"}, "would train nothing: use none"),
-        ("fire", {"method": "longlora"}, "shifted sparse attention cannot serve it"),
+        ("fire", {"method": "longlora"}, "does not support shifted sparse attention"),
     ],
 )
 def test_what_a_method_cannot_do_is_skipped(

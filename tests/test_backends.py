@@ -278,7 +278,7 @@ def test_a_backend_that_cannot_serve_is_refused() -> None:
     cases: list[tuple[Backend, LogitTerms, str]] = [
         ("sdpa", rewriting, "rewrites logits; use eager"),
         ("blocked", rewriting, "a state, which cannot be divided into blocks; use eager"),
-        ("flex", LogitTerms(bias=lambda _: None), "no function of the distance alone; use sdpa"),
+        ("flex", LogitTerms(bias=lambda _: None), "depends on more than the distance; use sdpa"),
         ("flex", LogitTerms(Positions(ids, ids, ids)), "some of the tokens are cached"),
     ]
     for backend, terms, reason in cases:

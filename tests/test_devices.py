@@ -190,7 +190,7 @@ def test_what_does_not_go_together_is_refused(how: dict[str, Any], message: str)
 
 def test_more_gpus_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(InputError, match="--devices 2 needs 2 GPUs, and torch sees 1 here"):
+    with pytest.raises(InputError, match="--devices 2 needs 2 GPUs, but torch finds 1"):
         run_grid(
             GridSpec(
                 options=RunOptions(),

@@ -116,8 +116,8 @@ WRONG = {
     "PACKAGE.mine:Growth": "the module 'PACKAGE.mine' has neither a module nor a class 'Growth'",
     "PACKAGE.shared": "must define exactly one public subclass of Encoding; it has none",
     "PACKAGE.both": "must define exactly one public subclass of Encoding; it has Decay, Growth",
-    "PACKAGE.broken": "does not import \\(ZeroDivisionError: division by zero",
-    "PACKAGE.lacks": "does not import \\(ModuleNotFoundError: No module named 'nowhere'",
+    "PACKAGE.broken": "cannot be imported \\(ZeroDivisionError: division by zero",
+    "PACKAGE.lacks": "cannot be imported \\(ModuleNotFoundError: No module named 'nowhere'",
     "PACKAGE.mine:speed=2": "has no option 'speed'",
 }
 

@@ -311,7 +311,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("smollm 3", {"mlp_bias": True}, "mlp_bias is True"),
     ("smollm 3", {"no_rope_layers": [1]}, "no_rope_layers has 1 entries"),
     ("smollm 3", {"use_sliding_window": True, "sliding_window": 9, "layer_types": MIXED}, "kinds"),
-    ("phi 3", {"hidden_act": "relu"}, "hidden_act is relu, and the decoder's MLP has silu or"),
+    ("phi 3", {"hidden_act": "relu"}, "hidden_act is relu, but the decoder's MLP has silu or"),
     ("phi 3, longrope", {"rope_parameters": {"rope_type": "su"}}, "rope_type 'su' is not one of"),
     ("olmo 2", {"clip_qkv": 8.0}, "clip_qkv is 8.0"),
     ("granite", {"attention_bias": True}, "attention_bias is True"),

@@ -360,7 +360,7 @@ def cut_short(folder: Path) -> None:
     [
         (drop_a_shard, "has no model-1.safetensors, which its index names"),
         (drop_a_tensor, "damaged: the Llama weights have no norm.weight"),
-        (cut_short, "model.safetensors is cut short"),
+        (cut_short, "model.safetensors is truncated"),
     ],
 )
 def test_damaged_files_are_named_once_before_anything_runs(

@@ -155,7 +155,7 @@ def test_sampling_out_of_range(wrong: dict[str, Any]) -> None:
 
 
 def test_an_empty_prompt_is_refused() -> None:
-    with pytest.raises(InputError, match="start it with BOS"):
+    with pytest.raises(InputError, match="begin it with BOS"):
         generate(decoder()[0], [[1], []], max_new_tokens=2, end=NO_END)
 
 

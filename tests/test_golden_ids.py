@@ -437,7 +437,7 @@ def test_a_sequence_that_outgrows_the_pool_is_refused() -> None:
     assert model(some_tokens(1, 16)).isfinite().all()
     with pytest.raises(InputError, match="17 tokens need as many position ids and the pool has 16"):
         model(some_tokens(1, 17))
-    with pytest.raises(InputError, match="positions 0 to 15 and was asked for 16"):
+    with pytest.raises(InputError, match="positions 0 to 15, not 16"):
         model(some_tokens(1, 2), positions=torch.tensor([[3, 16]]))
 
 

@@ -437,7 +437,7 @@ def test_xpos_neither_overflows_nor_loses_precision(scale_base: float, dtype: An
 def test_xpos_says_where_it_ends() -> None:
     model = Decoder(ModelConfig(width=32, heads=2, layers=1), partial(XPos, scale_base=8.0))
     tokens = torch.zeros(1, 2).long()
-    with pytest.raises(InputError, match="positions 0 to 441 and was asked for 442"):
+    with pytest.raises(InputError, match="positions 0 to 441, not 442"):
         model(tokens, positions=torch.tensor([[0, 442]]))
 
 

@@ -96,7 +96,7 @@ def test_a_plan_says_why_finished_runs_are_to_do(
     out = capsys.readouterr().out
     assert "3 runs: 0 done, 3 to do" in out
     assert re.search(
-        r"^to do again, since code has changed: 2 runs with version \S+ of toy\.py, now \S+$",
+        r"^to repeat, because code has changed: 2 runs with version \S+ of toy\.py, now \S+$",
         out,
         re.MULTILINE,
     )

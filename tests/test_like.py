@@ -191,7 +191,7 @@ def test_code_that_the_grid_names_is_not_run(folder: Path, tmp_path: Path) -> No
 
 
 def test_tasks_are_needed_in_python_too(folder: Path) -> None:
-    with pytest.raises(InputError, match="run needs tasks, or like"):
+    with pytest.raises(InputError, match="run needs tasks, or the folder"):
         python_api.run("nope")
 
 

@@ -120,7 +120,7 @@ def test_logits_that_are_rewritten_need_the_eager_backend() -> None:
             return 2 * scores
 
     model = decoder(Rewriting)
-    with pytest.raises(InputError, match="sdpa cannot serve here: the encoding rewrites"):
+    with pytest.raises(InputError, match="sdpa is not possible here: the encoding rewrites"):
         model(tokens(1, 4), backend="sdpa")
     assert torch.equal(model(tokens(1, 4)), model(tokens(1, 4), backend="eager"))
 

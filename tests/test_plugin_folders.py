@@ -113,7 +113,7 @@ def test_a_broken_file_hurts_only_itself(shipped: Put) -> None:
     assert plugins.load("encoding", f"{name}:size=2").label == f"{name}:size=2"
     with pytest.raises(InputError, match=re.escape(f"did you mean '{name}'?")):
         plugins.load("encoding", good.stem)
-    with pytest.raises(InputError, match=rf"{bad.name} does not import .*boom, line 2"):
+    with pytest.raises(InputError, match=rf"{bad.name} cannot be imported .*boom, line 2"):
         plugins.load("encoding", bad.stem.replace("_", "-"))
 
 

@@ -218,11 +218,11 @@ def only_pickles(path: Path) -> None:
 DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no config": (lambda p: (p / "config.json").unlink(), "has no config.json"),
     "no JSON": (lambda p: (p / "config.json").write_text("{"), "config.json is no JSON"),
-    "a list": (lambda p: (p / "config.json").write_text("[]"), "config.json is no JSON object"),
+    "a list": (lambda p: (p / "config.json").write_text("[]"), "config.json is not a JSON object"),
     "no weights": (lambda p: (p / "model.safetensors").unlink(), "has neither model.safetensors"),
     "pickles": (only_pickles, "pytorch_model.bin is a pickle, which is never read"),
-    "cut short": (cut_short, "model.safetensors is cut short"),
-    "no safetensors": (lambda p: (p / "model.safetensors").write_text("x"), "is cut short, or is"),
+    "cut short": (cut_short, "model.safetensors is truncated"),
+    "no safetensors": (lambda p: (p / "model.safetensors").write_text("x"), "is truncated, or not"),
     "missing": (lambda p: rewrite(p, **{"model.norm.weight": None}), "have no norm.weight"),
     "extra": (
         lambda p: rewrite(p, **{"model.norm.bias": torch.ones(48)}),
@@ -231,7 +231,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "shape": (lambda p: rewrite(p, **{"model.norm.weight": torch.ones(8)}), r"norm.weight is \(8"),
     "prefix": (with_prefix, "weights begin with language_model.model.: remove this prefix"),
     "NaN": (with_nan, "numbers in model.layers.1.mlp.up_proj.weight that are not finite"),
-    "bad index": (lambda p: alone(p, "{}"), "is no index of safetensors files"),
+    "bad index": (lambda p: alone(p, "{}"), "is not an index of safetensors files"),
     "missing shard": (
         lambda p: alone(p, '{"weight_map": {"model.norm.weight": "model-1.safetensors"}}'),
         "has no model-1.safetensors, which its index names",

@@ -132,7 +132,10 @@ def test_llama_weights_are_loaded_and_the_encodings_own_stay() -> None:
     ("change", "message"),
     [
         ({"model.norm.weight": None}, "have no norm.weight"),
-        ({"model.norm.weight": torch.ones(8)}, r"norm.weight is \(8,\) and the decoder's \(16,\)"),
+        (
+            {"model.norm.weight": torch.ones(8)},
+            r"norm.weight is \(8,\), but the decoder's is \(16,\)",
+        ),
         ({"model.norm.bias": torch.ones(16)}, "no place for norm.bias"),
     ],
 )

@@ -189,7 +189,7 @@ def test_what_is_misspelt_is_refused_before_anything_is_trained(
     assert toy(encodings=("ropee", "./broken.py", "nope")) == (2, [])
     first, second = capsys.readouterr().err.splitlines()
     assert "did you mean 'rope'?" in first
-    assert "broken.py does not import (ModuleNotFoundError" in second
+    assert "broken.py cannot be imported (ModuleNotFoundError" in second
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ def test_a_shard_runs_its_runs(
 
 
 def test_a_share_that_does_not_exist() -> None:
-    with pytest.raises(InputError, match="shard 0/2: the first of 8 is 1/8"):
+    with pytest.raises(InputError, match="shard 0/2: of 8, they are 1/8"):
         Shard(0, 2)
     with pytest.raises(InputError, match="jobs must be at least 1, not 0"):
         ExecutionOptions(jobs=0)

@@ -326,7 +326,7 @@ def test_what_comes_halfway_is_explained_and_nothing_else_is() -> None:
     more = Reach("", "5-gram table", 0.2, 0.75)
     less = Reach("", LAST, 0.4, float("nan"))
     wrong = judge([half, more, less], [], default=True) or ""
-    assert "n-gram table (20 % in distribution, 75 % out of it): mend the task" in wrong
+    assert "n-gram table (20 % in distribution, 75 % out of it); change the task" in wrong
     assert judge([half, more, less], ["n-gram table"], default=True) is None
     stale = "the docstring explains the shortcut 'last token', which does not come halfway"
     names = ["n-gram table", LAST]
@@ -358,7 +358,7 @@ def test_of_a_loss_the_first_table_is_chance_and_nothing_the_ceiling() -> None:
 
 def test_what_has_no_ceiling_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Losses, "metrics", {"bits": Metric("bits", higher_is_better=True)})
-    with pytest.raises(NotApplicable, match="the best possible bits is not known"):
+    with pytest.raises(NotApplicable, match="the best value of bits is not known"):
         search(Losses(TaskContext()))
 
 

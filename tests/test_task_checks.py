@@ -57,7 +57,7 @@ BROKEN = {
     "counts its batches": (
         "default_rng([seed, step])",
         "default_rng([seed, step, next(calls)])",
-        {"batch": "step 5 of seed 0 gives another batch when"},
+        {"batch": "step 5 of seed 0 gives another batch in"},
     ),
     "remembers its first batch": (
         "        rng = np.random.default_rng([seed, step])",

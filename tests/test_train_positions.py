@@ -157,7 +157,7 @@ def test_random_ids_of_many_rows() -> None:
     assert drawn[0, 1:].tolist() == [4, 4]
     drawn = random_ids(2, lengths, 5, generator.manual_seed(0))
     assert torch.equal(drawn[1], random_ids(2, 3, 5, generator.manual_seed(0))[1])
-    with pytest.raises(InputError, match="6 tokens need as many position ids, there are 5"):
+    with pytest.raises(InputError, match="6 tokens need as many position ids, but there are 5"):
         random_ids(1, 6, 5, None)
 
 

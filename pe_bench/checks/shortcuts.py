@@ -72,7 +72,7 @@ def search(task: Task) -> list[Reach]:
     metric = task.metrics.get(task.headline.metric, METRICS.get(task.headline.metric))
     percent = metric is not None and metric.unit == "%"
     if not percent and (metric is None or metric.higher_is_better is not False):
-        raise NotApplicable(f"the best possible {task.headline.metric} is not known")
+        raise NotApplicable(f"the best value of {task.headline.metric} is not known")
     ceiling = 100.0 if percent else 0.0
     values = {name: _values(rows, task.headline.metric) for name, rows in baselines.items()}
     chance = values.pop(find_chance([*baselines]))

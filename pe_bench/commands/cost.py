@@ -26,11 +26,11 @@ TRAINING = ("training", "parameters", "tokens", "operations", "memory", "time")
 GENERATION = ("generation", "tokens", "cache", "per token", "prefill", "decoding", "reads")
 ABOUT = """All numbers are for one seed, and each layer is counted with its window. Operations are
 those of matrix products; attention counts the keys that a query may attend to. Training: forward
-and backward pass, as if all rows were as long as the longest. Memory: weights, gradients, optimizer,
-and the activations for one slice of a batch. Time: of these operations only, {speed}; other work,
-such as evaluation and --tune, is not included. Generation: one row in {precision}. Cache: at this
-length, and for each further token; 0: no cache can be used. Prefill: a prompt of this length.
-Decoding: the last token, which reads the weights and the cache."""
+and backward pass, as if all rows were as long as the longest. Memory: weights, gradients,
+optimizer, and the activations for one slice of a batch. Time: of these operations only, {speed};
+other work, such as evaluation and --tune, is not included. Generation: one row in {precision}.
+Cache: at this length, and for each further token; 0: no cache can be used. Prefill: a prompt of
+this length. Decoding: the last token, which reads the weights and the cache."""
 LONGEST = 2**27
 MOST_PARAMETERS = 10**12
 PREFIXES = ("", "k", "M", "G", "T", "P", "E")

@@ -103,7 +103,7 @@ class CostCounter:
         words = self.shape.vocab_size
         if self.options.tokenizer and words < phase.model.vocab_size:
             raise InputError(
-                f"it has {phase.model.vocab_size} tokens, and {self.options.tokenizer} has "
+                f"it has {phase.model.vocab_size} tokens, but {self.options.tokenizer} has "
                 f"{words}: leave out --tokenizer"
             )
         return replace(phase, model=replace(phase.model, vocab_size=words))

@@ -265,7 +265,7 @@ def _importing(where: Path, run: Callable[[], Module]) -> Module:
         message = error.msg if isinstance(error, SyntaxError) else error
         reason = " ".join(str(message).split())
         raise InputError(
-            f"{where} does not import ({type(error).__name__}: {reason}{at}): mend that file"
+            f"{where} cannot be imported ({type(error).__name__}: {reason}{at}): correct that file"
         ) from error
 
 

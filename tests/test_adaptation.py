@@ -392,7 +392,7 @@ def test_bad_input(run: Any, options: dict[str, Any], sentence: str) -> None:
 @pytest.mark.parametrize(
     ("encoding", "adapt", "sentence"),
     [
-        ("nope", {"method": "encoding"}, "it has no parameters, so that"),
+        ("nope", {"method": "encoding"}, "it has no parameters, so"),
         ("nope", {"method": "encoding"}, "would train nothing: use lora"),
         ("nope", {"method": "encoding", "also": "norms"}, "would train nothing: use none"),
         ("fire", {"method": "longlora"}, "does not support shifted sparse attention"),
@@ -445,7 +445,7 @@ def test_a_library_that_is_missing_is_named(run: Any, monkeypatch: pytest.Monkey
 
 def test_own_options_decide_about_the_length(tmp_path: Path) -> None:
     os.environ.setdefault("PE_BENCH_CACHE", str(cache_folder()))
-    with pytest.raises((InputError, InputErrors), match="own options say how long"):
+    with pytest.raises((InputError, InputErrors), match="options of the task set the length"):
         pe_bench.run(
             "nope",
             "mqar",

@@ -161,7 +161,7 @@ def test_a_run_shows_an_item_of_its_task(
     assert main([*FLIPFLOP, *SMALL]) == 0
     run = "tape/flipflop:samples=5/0"
     assert main(["attention", run]) == 2
-    assert "has no model: give the command of the run again, with --keep" in capsys.readouterr().err
+    assert "has no model: repeat the command of the run with --keep" in capsys.readouterr().err
     assert main([*FLIPFLOP, *SMALL, "--keep"]) == 0
     assert main(["attention", run, "--out", "a.png", "b.svg"]) == 0
     assert Path("a.png").exists() and Path("b.svg").exists()

@@ -148,7 +148,7 @@ def test_a_limit_that_is_no_number(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PE_BENCH_CACHE_GB", given)
-    with pytest.raises(InputError, match=f"PE_BENCH_CACHE_GB is '{given}': give a number"):
+    with pytest.raises(InputError, match=f"PE_BENCH_CACHE_GB is '{given}', but must be a number"):
         using(tmp_path).__enter__()
 
 

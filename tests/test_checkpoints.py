@@ -189,7 +189,7 @@ def test_a_model_of_another_shape_is_set_aside(
     model = make_model()
     run(model, tmp_path)
     assert torch.equal(weights(model), whole[0])
-    assert f"{path} is of a model of another shape" in capsys.readouterr().err
+    assert f"{path} belongs to a model of another shape" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -124,7 +124,7 @@ def test_commands_of_records(
     (command,) = list_commands(records)
     made = runs_of(command)
     if earlier and name == "subsets":
-        assert "nor whether only some subsets" in describe_commands(records, [command])
+        assert "nor a choice of subsets" in describe_commands(records, [command])
         return
     assert [run.folder for run in made] == [run.folder for run in asked], command
     assert [run.precision for run in made] == [run.precision for run in asked]
@@ -141,4 +141,4 @@ def test_an_export_names_no_paths(
     assert f"--data {real_documents}/scrolls" in list_commands([record])[0]
     sent = [replace(record, sources={})]
     assert list_commands(sent)[0].endswith("--data DIR")
-    assert "DIR stands for the folder with the data" in describe_commands(sent, list_commands(sent))
+    assert "DIR: the folder with the data" in describe_commands(sent, list_commands(sent))

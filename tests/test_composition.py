@@ -253,7 +253,7 @@ def test_a_table_of_the_base_ends_where_it_ends() -> None:
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_what_adds_to_another_is_no_base(wrapper: str) -> None:
-    with pytest.raises(InputError, match="Abacus needs a base that stands alone, and") as caught:
+    with pytest.raises(InputError, match="Abacus needs a single encoding as base, but") as caught:
         make(f"abacus:base={wrapper}")
     assert CLASSES[wrapper].__name__ in str(caught.value) and "\n" not in str(caught.value)
 

@@ -168,7 +168,10 @@ def test_files_that_are_not_text_are_named(
     assert names(corpus)["train"] == ["train/a"]
     first, second = capsys.readouterr().err.splitlines()
     some = ", ".join(f"train/{i}.jsonl.zst" for i in range(5))
-    assert first == f"pe-bench: {tmp_path}: not UTF-8 text, and left out: {some} and 2 others"
+    assert (
+        first
+        == f"pe-bench: {tmp_path}: files that are not UTF-8 text are left out: {some} and 2 others"
+    )
     assert second.endswith("left out: test/b.txt")
 
 

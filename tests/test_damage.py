@@ -47,11 +47,11 @@ def test_a_record_is_what_was_written_and_belongs_to_one_thing(tmp_path: Path) -
     with pytest.raises(DamagedError, match="belongs to it, not to that"):
         read_sealed(path, of="that")
     rows.write_text("2")
-    with pytest.raises(DamagedError, match=r"rows\.csv is not as it was written"):
+    with pytest.raises(DamagedError, match=r"rows\.csv has changed since it was written"):
         read_sealed(path, of="it")
     rows.write_text("1")
     path.write_text(path.read_text().replace("NaN", "0.5"))
-    with pytest.raises(DamagedError, match=r"record\.json is not as it was written"):
+    with pytest.raises(DamagedError, match=r"record\.json has changed since it was written"):
         read_sealed(path, of="it")
 
 
@@ -154,7 +154,7 @@ def test_a_sealed_file_of_wrong_types_is_damaged(
     write_sealed(path, content | {name: ["wrong"]}, of=of, files=files)
     capsys.readouterr()
     assert toy("--tune", "--tune.seeds", "7")[0] == 0
-    assert f"{path.name} is not what it should be: its {name}" in capsys.readouterr().err
+    assert f"{path.name} is not valid: its {name}" in capsys.readouterr().err
     assert main(["report"]) == 0
 
 
@@ -224,7 +224,9 @@ def test_a_journal_is_read_up_to_where_it_is_damaged(
     path.write_bytes(b"".join([*whole[:2], whole[2][:5] + b"\n", whole[3]]))
     journal = Journal(path, "run")
     assert journal.items == {"a": 1} and journal.seconds > 0
-    assert f"{path} is damaged or another run's from line 3 on" in capsys.readouterr().err
+    assert (
+        f"{path} is damaged, or belongs to another run, from line 3 on" in capsys.readouterr().err
+    )
     journal.add({"b": 2})
     assert Journal(path, "run").items == {"a": 1, "b": 2}
     assert Journal(path, "another").items == {}

@@ -128,7 +128,7 @@ def test_a_run_goes_on_with_other_processes(
         code, _ = uneven(*SLICES, "--results", "parts", *more)
         out = capsys.readouterr().out
         assert code == (1 if stop else 0)
-        assert f"goes on from step {begins} of 8" in out or not begins
+        assert f"resumes from step {begins} of 8" in out or not begins
         if stop:
             reason = json.loads(next(tmp_path.glob("parts/**/run.json")).read_text())["reason"]
             assert reason.startswith("ZeroDivisionError: stopped on purpose")

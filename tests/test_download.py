@@ -99,7 +99,7 @@ def test_a_copy_that_was_damaged_is_downloaded_again(
     path = get(hub, tmp_path)
     path.write_bytes(BODY[:-1])
     assert get(hub, tmp_path).read_bytes() == BODY
-    assert f"{path} is not as it was written" in capsys.readouterr().err
+    assert f"{path} has changed since it was written" in capsys.readouterr().err
 
 
 def test_another_revision_is_another_file(hub: Hub, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_broken_download_is_resumed_by_the_next_call(
         "huggingface_hub.file_download.time.sleep",
         lambda seconds: setattr(hub, "answers_gets", False),
     )
-    with pytest.raises(InputError, match=r"broke off after 5,000 bytes \(HTTP status 500\)"):
+    with pytest.raises(InputError, match=r"stopped after 5,000 bytes \(HTTP status 500\)"):
         get(hub, tmp_path)
     hub.answers_gets = True
     hub.asked.clear()

@@ -168,10 +168,10 @@ def test_low_rank_goes_on_from_it(run: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"task": "mqar"}, "its tokens are special"),
+        ({"task": "mqar"}, "it needs special tokens"),
         ({"task": "passkey"}, "write passkey:vocabulary=tokenizer"),
-        ({"train": {"length": 32, "lr": 1e-3}}, "--train.lr has no effect on a model that is"),
-        ({"model": {"layers": 3}}, "--model.layers has no effect: the checkpoint says"),
+        ({"train": {"length": 32, "lr": 1e-3}}, "--train.lr has no effect on a trained model"),
+        ({"model": {"layers": 3}}, "--model.layers has no effect: the checkpoint determines"),
         ({"tokenizer": "bpe:300"}, "--tokenizer has no effect: the checkpoint has its own"),
         ({"tune": True}, "--tune has no effect without --adapt.steps"),
         (
@@ -333,7 +333,7 @@ def test_an_mlp_without_gate_has_no_low_rank_gate() -> None:
     task: Any = SimpleNamespace(train=TrainConfig(), model=replace(SHAPE, block=block))
     adapt = {"steps": 1, "method": "lora", "targets": "gate_proj"}
     origin: Any = plugins.load("encoding", "rope")
-    with pytest.raises(InputError, match="gate_proj, and the MLP of this model has no gate"):
+    with pytest.raises(InputError, match="gate_proj, but the MLP of this model has no gate"):
         go_on(task, origin, RunOptions(origin="rope", adapt=adapt))
 
 

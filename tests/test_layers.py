@@ -232,7 +232,7 @@ def test_bad_hybrids() -> None:
         "hybrid:first=2": "first has no effect without a window or chunks",
         "hybrid:window=0": "window must be at least 1",
         "hybrid:globl=rope": "has no option 'globl' (did you mean 'global'?)",
-        "log-temperature:base=hybrid": "Hybrid has several: wrap each of those",
+        "log-temperature:base=hybrid": "Hybrid has several encodings: wrap each of them",
     }.items():
         with pytest.raises(InputError) as caught:
             plugins.load("encoding", spec).make(CONFIG, 0)

@@ -72,7 +72,7 @@ def test_the_process_that_holds_a_lock_is_named(
     with locked(path, "the same model"):
         assert said == [
             f"{path} was locked 3 days ago by process 5624 of node42: if that process has ended, "
-            "delete the file, and this command goes on"
+            "delete the file, and this command continues"
         ]
 
 

@@ -46,7 +46,7 @@ def test_two_folders_become_one(
     capsys.readouterr()
     assert merge(Path("a"), Path("b"), to=Path("both")) == 0
     out = capsys.readouterr().out
-    assert "a: 1 brought, 0 there already" in out and "b: 1 brought, 1 there already" in out
+    assert "a: 1 copied, 0 already exist" in out and "b: 1 copied, 1 already exist" in out
     assert read_results("both").equals(read_results("whole"))
     assert contents(Path("both")).keys() == contents(Path("whole")).keys()
     assert toy("--results", "both", encodings=["nope", "rope"]) == (0, [])  # all is done
@@ -84,12 +84,12 @@ def test_other_numbers_are_named_and_nothing_is_overwritten(
     found = capsys.readouterr()
     assert f"rope · lm · seed 0: other numbers in {second} than in {first}, which stay" in found.err
     assert "(1 of 4 rows differ, the first is all bits_per_byte: 1.25 and 1.0)" in found.err
-    assert "b: 1 brought, 0 there already" in found.out
+    assert "b: 1 copied, 0 already exist" in found.out
     after = contents(a)
     assert {name: after[name] for name in before} == before and len(after) == len(before) + 2
     put(b, "rope", [SCORE])
     assert merge(b, to=a) == 1
-    assert "3 of 4 rows are in one of them only" in capsys.readouterr().err
+    assert "only one of them has 3 of 4 rows" in capsys.readouterr().err
 
 
 def test_items_count_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,7 +115,7 @@ def test_what_is_damaged_is_left_out(
     capsys.readouterr()
     assert merge(Path("results"), to=Path("there")) == 1
     found = capsys.readouterr()
-    assert "rows.csv is not as it was written" in found.err and "1 brought" in found.out
+    assert "rows.csv has changed since it was written" in found.err and "1 brought" in found.out
     assert len(read_records(Path("there"))) == 1
 
 
@@ -125,7 +125,7 @@ def test_what_has_failed_comes_along_until_it_is_done(
 ) -> None:
     toy("--results", "a", fail="b")
     assert merge(Path("a"), to=Path("there")) == 0
-    assert "0 brought, 0 there already, 1 not finished" in capsys.readouterr().out
+    assert "0 copied, 0 already exist, 1 unfinished" in capsys.readouterr().out
     assert [run.status for run in read_records(Path("there"))] == ["failed"]
     toy("--results", "b")
     assert merge(Path("b"), Path("a"), to=Path("there")) == 0

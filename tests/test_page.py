@@ -101,7 +101,7 @@ def test_everything_is_on_the_page(tmp_path: Path) -> None:
     assert "3 encodings, 3 tasks, 3 seeds, 27 runs" in text
     assert "mean rank ↓" in text and "Means over 3 families of tasks (3 tasks)" in text
     assert "Linear biases: each head forgets at its own rate" in text  # not recorded: the source
-    assert "logit_ij -= slope_h (i - j)" in text and "As the source says now" in text
+    assert "logit_ij -= slope_h (i - j)" in text and "From the present source" in text
     assert "fire on one, seed 0: failed, ValueError: it <broke>" in text
     command = "pe-bench run --encoding alibi nope rope --task two --seeds 0-2 --preset quick"
     assert command in text

@@ -202,7 +202,7 @@ def test_a_failure_does_not_stop_the_grid(
     assert code == 2
     assert log.count("a") == 1  # nope ran
     errors = capsys.readouterr().err
-    assert "it has 10 positions and this task needs 16" in errors
+    assert "it has 10 positions, but this task needs 16" in errors
     assert "crash.py · toy.py · seed 0 failed" in errors
     assert "Traceback" not in errors
     assert record(tmp_path, "short.py")[0]["status"] == "skipped"

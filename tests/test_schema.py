@@ -90,5 +90,5 @@ def test_a_schema_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sealed, "SCHEMA", "two")
     write_sealed(path, {}, of="a")
     monkeypatch.undo()
-    with pytest.raises(DamagedError, match="has a schema that is no number"):
+    with pytest.raises(DamagedError, match="has a schema that is not a number"):
         read_sealed(path, of="a")

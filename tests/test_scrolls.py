@@ -90,7 +90,7 @@ def test_damaged_builtin_documents_are_written_again(
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-2]))
     assert stage(cache=tmp_path, subsets=("qasper",)).digest() == first
-    assert f"{path} is not as it was written" in capsys.readouterr().err
+    assert f"{path} has changed since it was written" in capsys.readouterr().err
     assert path.read_bytes() == b"".join(lines)
 
 

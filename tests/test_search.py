@@ -155,7 +155,7 @@ def test_where_all_diverge_smaller_rates_are_tried(tmp_path: Path) -> None:
         return None if candidate.lr > 2e-4 else 1.0
 
     assert choose(tmp_path, losses)[0] == Candidate(1e-4)
-    with pytest.raises(FloatingPointError, match="under any learning rate of 1e-4, 3e-4, 1e-3"):
+    with pytest.raises(FloatingPointError, match="with any learning rate of 1e-4, 3e-4, 1e-3"):
         choose(tmp_path / "other", lambda candidate, seed: None)
 
 

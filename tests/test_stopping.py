@@ -239,7 +239,7 @@ def test_waiting_for_a_lock_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with locked(tmp_path / "lock", "the same model"):
         assert not other.is_locked
     (line,) = said
-    assert line.startswith("waiting for another process, which works on the same model")
+    assert line.startswith("waiting for another process that works on the same model")
 
 
 def test_a_cache_that_is_complete_may_be_read_only(

@@ -94,7 +94,7 @@ def test_tokens_are_significant(corpus: Corpus, tmp_path: Path) -> None:
     assert second.read(0, 1).dtype == np.uint32
     assert documents(first) == documents(second)
     assert len(list((cache / "tokens").iterdir())) == 2
-    with pytest.raises(InputError, match="has no document: give more of it"):
+    with pytest.raises(InputError, match="has no document: give more text"):
         corpus_tokens(replace(corpus, test=Piece()), BYTES, cache).test()
 
 

@@ -183,7 +183,7 @@ def test_a_damaged_vocabulary_is_fitted_again(
     (path,) = (tmp_path / "tokenizers").glob("*.json")
     path.write_bytes(path.read_bytes().replace(b"\xc4\xa0", b"x", 1))
     assert load_tokenizer("bpe:320", corpus, tmp_path).fingerprint == first.fingerprint
-    assert f"{path} is not as it was written" in capsys.readouterr().err
+    assert f"{path} has changed since it was written" in capsys.readouterr().err
 
 
 def test_an_id_beyond_all_reason_is_refused(corpus: Corpus, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_an_id_beyond_all_reason_is_refused(corpus: Corpus, tmp_path: Path) -> N
     file["model"]["vocab"]["!"] = 4_000_000_000
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(file), encoding="utf-8")
-    with pytest.raises(InputError, match="has the id 4,000,000,000, and ids must be below"):
+    with pytest.raises(InputError, match="has the id 4,000,000,000, but ids must be below"):
         load_tokenizer(str(path), corpus, tmp_path)
 
 

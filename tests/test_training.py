@@ -87,7 +87,7 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
     resumed = make_model()
     capsys.readouterr()
     trained = run(resumed, tmp_path / "resumed", data=noted)
-    assert f": goes on from step {seen[0]} of 12\n" in capsys.readouterr().out
+    assert f": resumes from step {seen[0]} of 12\n" in capsys.readouterr().out
     assert seen[0] == stop - 1 or seen[0] == stop  # continues instead of starting again
     torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
     assert (trained.steps, trained.tokens) == (expected.steps, expected.tokens) == (12, 12 * 32)

@@ -208,7 +208,7 @@ def test_a_rate_that_diverges_is_out(toy: Toy, tmp_path: Path) -> None:
 def test_no_rate_is_left(toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _ = toy("--tune", "--tune.lr", "1e30", "1e31", "--train.steps", "9")
     assert code == 1
-    assert "not finite under any learning rate of 1e28, 1e29, 1e30" in capsys.readouterr().err
+    assert "not finite with any learning rate of 1e28, 1e29, 1e30" in capsys.readouterr().err
     assert records(tmp_path)[0]["status"] == "failed"
 
 
@@ -248,16 +248,16 @@ def test_each_subset_that_is_trained_has_a_choice(toy: Toy, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--tune", "--seeds", "0", "1000"], "seed 1000 chooses learning rates and"),
-        (["--tune", "--tune.seeds", "0"], "seed 0 chooses learning rates and is not reported"),
-        (["--tune", "--tune.lr", "1e-3"], "tune.lr needs two different learning rates"),
+        (["--tune", "--seeds", "0", "1000"], "seed 1000 is used to choose learning rates"),
+        (["--tune", "--tune.seeds", "0"], "seed 0 is used to choose learning rates"),
+        (["--tune", "--tune.lr", "1e-3"], "tune.lr needs at least two different learning rates"),
         (["--tune", "--tune.lr", "1e-3", "0"], "tune.lr must be above 0, not 0"),
         (["--tune", "--tune.lr", "1e-3", "inf"], "tune.lr must be a finite number, not inf"),
         (["--tune", "--tune.lr", "1e-3", "fast"], "must be a number, not 'fast'"),
         (["--tune.lr", "1e-3", "1e-2"], "--tune.lr has no effect without --tune"),
         (["--tune.seeds", "7"], "--tune.seeds has no effect without --tune"),
         (["--tune", "--train.lr", "1", "--tune.lr", "1", "2"], "train.lr has no effect together"),
-        (["--tune", "--train.lr", "0"], "a learning rate of 0 has no third"),
+        (["--tune", "--train.lr", "0"], "a learning rate of 0 has no multiples"),
         (["--tune", "--train.steps", "0"], "--tune has no effect: toy.py trains nothing"),
     ],
 )  # fmt: skip

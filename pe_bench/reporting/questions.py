@@ -70,7 +70,7 @@ def read_questions(path: Path) -> list[Question]:
         try:
             questions.append(_read(entry, known))
         except WrongError as error:
-            needed = f"a question has {', '.join(known)}"
+            needed = f"a question has the keys {', '.join(known)}"
             raise InputError(f"{path}: {needed}, and {error}") from None
     return questions
 

@@ -190,7 +190,7 @@ class Run:
 
     def _reuse(self, same: RunRecord) -> Outcome:
         """Record the numbers of a run that has the same models under another search."""
-        info(f"{self.title}: has the models of {same.name}, whose numbers are taken over")
+        info(f"{self.title}: has the same models as {same.name} and takes over its numbers")
         self._keep_models()
         self.files.remove_work()
         own = make_record(

@@ -248,7 +248,7 @@ class LengthGeneralizationTask(Task):
         if decoding > forward:
             notes.append(
                 f"{subset}: {forward:,} tokens in forward passes, 1/{decoding / forward:.0f} of "
-                f"the {decoding:,} that decoding without a cache takes"
+                f"the {decoding:,} tokens of decoding without a cache"
             )
         return Evaluation(rows, tuple(notes), items)
 

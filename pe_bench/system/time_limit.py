@@ -40,5 +40,5 @@ class TimeLimit:
         if self.is_over:
             raise TimedOut(
                 f"timed out after {self.minutes:g} min (--timeout), {place}: the same command "
-                "goes on from there"
+                "continues from there"
             )

@@ -112,7 +112,7 @@ class Piece:
             ["text"],
             self._rows,
             cache,
-            empty="the text has no document: give more of it",
+            empty="the text has no document: give more text",
             size=sum(file.size for file in self.files),
         )
 
@@ -171,7 +171,7 @@ def python_corpus() -> Corpus:
     corpus = _corpus(PYTHON, parts)
     if corpus.fingerprint != PYTHON_FINGERPRINT:
         raise DataError(
-            f"the files of the built-in text in {PYTHON_FOLDER} are missing or damaged: install "
+            f"files of the built-in text in {PYTHON_FOLDER} are missing or damaged: install "
             "pe-bench again"
         )
     return corpus
@@ -224,7 +224,7 @@ def folder_corpus(folder: Path) -> Corpus:
         DataError: the folder is missing or has no text, no test part or too little text.
     """
     if not folder.is_dir():
-        raise DataError(f"no folder {folder}; give a folder of UTF-8 text files")
+        raise DataError(f"there is no folder {folder}: give a folder of UTF-8 text files")
     train, test = _named(folder, "train"), _named(folder, "test")
     valid = [path for name in _VALID_FOLDERS for path in _named(folder, name)]
     for paths in (train, test, valid):
@@ -342,7 +342,7 @@ def read_files(root: Path, paths: Iterable[Path]) -> list[TextFile]:
     if left_out:
         more = f" and {len(left_out) - SHOWN} others" if len(left_out) > SHOWN else ""
         names = ", ".join(sorted(left_out)[:SHOWN])
-        warn(f"{root}: not UTF-8 text, and left out: {names}{more}")
+        warn(f"{root}: files that are not UTF-8 text are left out: {names}{more}")
     return sorted(files)
 
 

@@ -55,8 +55,7 @@ def check_method(encoding: Encoding, config: TrainConfig) -> None:
     if config.method == "encoding" and not any(True for _ in encoding.parameters()):
         other = "none" if config.also else "lora"
         raise InputError(
-            "it has no parameters, so that --adapt.method encoding would train nothing: use "
-            f"{other}"
+            f"it has no parameters, so --adapt.method encoding would train nothing: use {other}"
         )
     pairs = any(map(encoding.overrides, ("bias", "product", "rewrite_logits")))
     if config.method == "longlora" and pairs:

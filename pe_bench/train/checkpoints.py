@@ -58,9 +58,9 @@ def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise
     except (OSError, KeyError, safetensors.SafetensorError):
-        raise DamagedError(path, "is no checkpoint, or is cut short") from None
+        raise DamagedError(path, "is not a checkpoint, or is truncated") from None
     if not sealed:
-        raise DamagedError(path, "is not as it was written, its checksum is another one")
+        raise DamagedError(path, "has changed since it was written: its checksum differs")
     if about["of"] != of:
         raise DamagedError(path, f"belongs to {about['of']}, not to {of}")
     try:

@@ -54,7 +54,7 @@ BAD_INPUT = [
     (["list", f"{LONG}.py"], "the path, or a name in it, is too long"),
     ([*SCROLLS, "--data", "records", "--results", "records/new"], "records/new is inside records"),
     ([*NOPE, "--device", "tpu"], "must be auto, cpu, cuda or cuda:1, not 'tpu'"),
-    ([*NOPE, "--device", "cuda"], "this machine has no CUDA device: use --device cpu or auto"),
+    ([*NOPE, "--device", "cuda"], "there is no CUDA device here: use --device cpu or auto"),
     ([*NOPE, "--precision", "fp8"], "--precision: must be one of auto, fp32, bf16, not 'fp8'"),
     (
         [*NOPE, "--preset", "quik"],
@@ -90,7 +90,7 @@ BAD_INPUT = [
     (["report", "--results", "torn"], "run.json is not a JSON object"),
     (["check"], "required: SPEC"),
     (["check", "ropee"], "no encoding or task 'ropee' (did you mean 'rope'?)"),
-    (["check", "rope", "--device", "cuda"], "this machine has no CUDA device"),
+    (["check", "rope", "--device", "cuda"], "there is no CUDA device here"),
     (["check", "rope", "--kv-heads", "3"], "kv_heads must divide model.heads"),
     (["check", "flipflop", "--kv-heads", "2"], "--kv-heads has no effect"),
     ([*RUN, "--encodin", "nope"], "'--encodin' (did you mean '--encoding'?)"),

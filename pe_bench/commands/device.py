@@ -60,7 +60,7 @@ def find_device(wanted: str, preset: str = QUICK) -> str:
     from pe_bench.system import environment
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"this machine has no {wanted if number else 'CUDA device'}: {INSTEAD}")
+        raise InputError(f"there is no {wanted if number else 'CUDA device'} here: {INSTEAD}")
     if wanted == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
         hidden = os.environ.get(VISIBLE) == ""  # the user's choice

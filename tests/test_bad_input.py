@@ -60,7 +60,7 @@ BAD_INPUT = [
         [*NOPE, "--preset", "quik"],
         "no preset 'quik' (did you mean 'quick'?); there are quick, small, mid, paper",
     ),
-    ([*NOPE, "--preset", "paper", "--tokenizer", "bytes"], "tokens of words' size"),
+    ([*NOPE, "--preset", "paper", "--tokenizer", "bytes"], "needs tokens of several bytes"),
     (
         [*NOPE, "--protocol", "strickt"],
         "no protocol 'strickt' (did you mean 'strict'?); there is",

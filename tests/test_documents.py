@@ -56,7 +56,9 @@ def test_rows_of_one_id_are_one_record(tmp_path: Path) -> None:
 
 def test_an_id_of_two_inputs_is_refused(tmp_path: Path) -> None:
     put(tmp_path, lines(("x", "one", "1"), ("y", "two", "2"), ("x", "two", "3")))
-    with pytest.raises(InputError, match=r"train\.jsonl:3: the id 'x' has another input above"):
+    with pytest.raises(
+        InputError, match=r"train\.jsonl:3: the id 'x' has another input in an earlier line"
+    ):
         opened(tmp_path)
 
 

@@ -71,7 +71,9 @@ def test_a_full_pool_in_order_is_plain_ids(golden: Any) -> None:
             assert ids.shape == (3 if training else 1, length)
             for row in ids:
                 arrays.check(key, row)
-    with pytest.raises(InputError, match="50 tokens need as many position ids and the pool has 32"):
+    with pytest.raises(
+        InputError, match="50 tokens need as many position ids, but the pool has 32"
+    ):
         draws(RandPE(DIGITS, max=32), 3, 50)
 
 
@@ -435,7 +437,9 @@ def test_counting_goes_on_while_decoding(spec: str) -> None:
 def test_a_sequence_that_outgrows_the_pool_is_refused() -> None:
     model = decoder("randpe:max=16")
     assert model(some_tokens(1, 16)).isfinite().all()
-    with pytest.raises(InputError, match="17 tokens need as many position ids and the pool has 16"):
+    with pytest.raises(
+        InputError, match="17 tokens need as many position ids, but the pool has 16"
+    ):
         model(some_tokens(1, 17))
     with pytest.raises(InputError, match="positions 0 to 15, not 16"):
         model(some_tokens(1, 2), positions=torch.tensor([[3, 16]]))

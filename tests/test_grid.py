@@ -81,7 +81,7 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
         r"^to do    nope · toy\.py · seed 0 \(begun, about \d+ s\)$", out, re.MULTILINE
     )
     assert "from 1 earlier run here" in out
-    assert "skipped: abacus · toy.py: abacus needs tokens that are one digit" in out
+    assert "skipped: abacus · toy.py: abacus needs tokens for single digit" in out
     assert "(3 seeds)" in out
 
 

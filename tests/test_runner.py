@@ -275,7 +275,7 @@ def test_an_encoding_that_all_stands_for_may_not_fit(
     monkeypatch.setattr(plugins, "names", some)
     assert toy(encodings=("all",)) == (0, ["batch", "batch", "a", "b"])
     out, err = capsys.readouterr()
-    assert "abacus · toy.py · seed 0: skipped, abacus needs tokens that are one digit" in out
+    assert "abacus · toy.py · seed 0: skipped, abacus needs tokens for single digit" in out
     assert not [line for line in err.splitlines() if line.startswith("pe-bench")]
     assert toy(encodings=("abacus", "nope"))[0] == 2
 

@@ -479,10 +479,14 @@ def test_titles_say_how_much_is_read_and_what_can_be_scored(stage: Stage, given:
 @pytest.mark.parametrize(
     ("spec", "changes", "message"),
     [
-        ("scrolls", {"protocol": "paper"}, "about the published documents: give them as --data"),
+        ("scrolls", {"protocol": "paper"}, "needs the published documents: give them as --data"),
         ("scrolls", {"tokenizer": "bpe:500"}, "no effect on the built-in documents"),
-        ("scrolls:items=0", {}, "no end of built-in documents: give scrolls:items 1 or more"),
-        ("scrolls:gate=101", {}, "gate is a percentage, not 101.0"),
+        (
+            "scrolls:items=0",
+            {},
+            "the number of built-in documents is unlimited: give scrolls:items 1 or more",
+        ),
+        ("scrolls:gate=101", {}, "gate must be a percentage, not 101.0"),
         ("scrolls", {"train": {"length": 55}}, "--train.length 55 is too short"),
     ],
 )
@@ -498,11 +502,11 @@ def test_what_built_in_documents_refuse(
 def test_an_output_leaves_room_for_the_input(
     stage: Stage, given: Path, spec: str, length: int
 ) -> None:
-    with pytest.raises(InputError, match=f"leaves too little of --train.length {length}"):
+    with pytest.raises(InputError, match=f"leaves too few of --train.length {length}"):
         stage(spec, data={"": given}, train={"length": length})
 
 
 @pytest.mark.parametrize(("limit", "fits"), [(0, False), (1, True), (35, True), (36, False)])
 def test_the_input_has_at_least_64_tokens(limit: int, fits: bool) -> None:
-    with nullcontext() if fits else pytest.raises(InputError, match="leaves too little"):
+    with nullcontext() if fits else pytest.raises(InputError, match="leaves too few"):
         check_limits({"quality": 1, "qasper": limit}, 100)

@@ -380,7 +380,7 @@ def test_a_synthetic_task_refuses_what_has_no_effect(name: str, tmp_path: Path) 
     with pytest.raises(InputError, match=f"{name}:samples must be from 1 to 100000, not 0"):
         stage(name, tmp_path, few=0)
     for gate in (-1.0, 100.5):
-        with pytest.raises(InputError, match=f"gate is a percentage, not {gate}"):
+        with pytest.raises(InputError, match=f"gate must be a percentage, not {gate}"):
             synthetic(name, tmp_path, gate=gate)
     with pytest.raises(InputError, match=r"makes its own [a-z]+: leave out --data"):
         synthetic(name, tmp_path, data=tmp_path)

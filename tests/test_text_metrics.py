@@ -125,8 +125,8 @@ def test_equals_the_official_values(real_documents: Path, tmp_path: Path) -> Non
         ("bleu", ["a"], [["a"]], "unknown metric 'bleu'"),
         ("f1", [], [], "0 predictions and 0 lists"),
         ("f1", ["a"], [["a"], ["b"]], "1 predictions and 2 lists"),
-        ("f1", ["a", "b"], [["a"], []], "references 1 should be a list"),
-        ("em", ["a"], ["abc"], "references 0 should be a list"),
+        ("f1", ["a", "b"], [["a"], []], "references 1 must be a list"),
+        ("em", ["a"], ["abc"], "references 0 must be a list"),
         ("em", [None], [["abc"]], "prediction 0 is None"),
     ],
 )

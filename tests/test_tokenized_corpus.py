@@ -194,7 +194,7 @@ def test_a_file_of_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert (train.ids[0:99].tolist(), test.ids[0:99].tolist()) == (ids[:18], ids[18:])
     assert (train.starts.tolist(), train.ends.tolist(), train.bounded) == ([0], [18], False)
     assert (test.starts.tolist(), test.ends.tolist(), test.bounded) == ([0], [2], False)
-    said = "20 tokens, not known where documents begin; id 1 occurs 2 times, id 2 occurs 1 times\n"
+    said = "20 tokens without document boundaries; id 1 occurs 2 times, id 2 occurs 1 times\n"
     assert capsys.readouterr().out == f"{path}: {said}"
     assert tokens.name == "books"
     changed = file_tokens(write(path, [*ids[:-1], 9]), BYTES)
@@ -229,8 +229,12 @@ def test_a_folder_of_ids(tmp_path: Path) -> None:
     [
         (b"\x01\x00\x02", 260, "has 3 bytes, .* need an even number above 0: give a file of raw"),
         (b"", 260, "has 0 bytes"),
-        (b"\x04\x01", 260, r"has the id 260, .* give the tokenizer\.json that .* as --tokenizer"),
-        (b"\x01\x00", 2**16 + 1, "below 65536 and the vocabulary of bytes has 65537: give the"),
+        (
+            b"\x04\x01",
+            260,
+            r"has the id 260, .* give the tokenizer\.json of the file as --tokenizer",
+        ),
+        (b"\x01\x00", 2**16 + 1, "below 65536, but the vocabulary of bytes has 65537: give the"),
     ],
 )
 def test_files_that_are_not_ids(tmp_path: Path, content: bytes, size: int, sentence: str) -> None:

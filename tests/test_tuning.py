@@ -335,7 +335,7 @@ def test_the_last_documents_of_a_text_are_held_out(tmp_path: Path) -> None:
     trained = seen([task.batch(None, 0, step) for step in range(300)])
     assert len(held_out) == 3 and not {*held_out} & {*trained}  # a twentieth of 74, rounded down
     assert seen([plain.batch(None, 0, step) for step in range(300)]) == letters
-    with pytest.raises(InputError, match="too few to hold a twentieth back"):
+    with pytest.raises(InputError, match="too few to reserve a twentieth"):
         few = replace(options, train={"length": 2000}, tune=Tuning())
         resolve(few, "perplexity").task.batch(None, 0, 0)
 

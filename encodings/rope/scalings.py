@@ -332,7 +332,7 @@ def read_factors(text: str, planes: int) -> list[float]:
         numbers = []
     if len(numbers) != planes or not all(0 < number < math.inf for number in numbers):
         raise InputError(
-            f"the factors of longrope are {planes} positive numbers with ';' between them, or a "
-            f"file of them, not '{text}'"
+            f"the factors of longrope must be {planes} positive numbers separated by ';', or a "
+            f"file with them, not '{text}'"
         )
     return numbers

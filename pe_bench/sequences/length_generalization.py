@@ -87,7 +87,7 @@ class LengthGeneralizationTask(Task):
         super().__init__(context)
         self.check_range(samples=(samples, 1, 100_000))
         if not 0 <= gate <= 100:
-            raise InputError(f"{self.name}:gate is a percentage, not {gate}")
+            raise InputError(f"{self.name}:gate must be a percentage, not {gate}")
         if context.data is not None and not self.takes_data:
             raise InputError(f"{self.name} makes its own sequences: leave out --data")
         self.samples = samples

@@ -69,7 +69,7 @@ def _misspelt_names(encoding: Encoding) -> Iterator[str]:
         # Attributes have more short names than methods, so they must be more similar.
         known, cutoff = (HOOKS, 0.75) if inspect.isfunction(value) else (FACTS, 0.85)
         for right in get_close_matches(name, known, n=1, cutoff=cutoff):
-            if right not in own:  # else it may be a helper of that hook
+            if right not in own:  # otherwise it may be a helper of that hook
                 yield f"{cls.__name__}.{name} is never used: did you mean {right}?"
 
 

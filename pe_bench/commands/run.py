@@ -184,7 +184,7 @@ def make_grid(values: Values) -> "GridSpec":
         device=device,
         execution=values.make(ExecutionOptions),
         committed=tuple(committed_folders().values()),
-        like=(values.file.parent,) if values.file else (),  # it may lie in a results folder
+        like=(values.file.parent,) if values.file else (),  # may be a results folder
         counts_like=grid.like is not None,
     )
 

@@ -171,7 +171,7 @@ def _resolve(
         except InputError as error:
             problems.add(plugin.label, error)
         except SavingError:
-            if not problems.titles:  # else `_check_folders` may have reported the folder
+            if not problems.titles:  # otherwise `_check_folders` may have reported it
                 raise
         except CRASHES as error:
             cause = warn(f"{plugin.label} failed, {describe_error(error)}")

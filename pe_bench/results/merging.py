@@ -151,7 +151,7 @@ def _records_by_key(target: Path) -> dict[tuple[str, str, str], RunRecord]:
     """Return the runs of a folder; a run in its own `runs` comes before the same of an export."""
     found: dict[tuple[str, str, str], RunRecord] = {}
     for record in read_records(target):
-        found.setdefault(key_of(record), record)  # those of exports are last
+        found.setdefault(key_of(record), record)  # exported runs come last
     return found
 
 

@@ -38,7 +38,7 @@ def evaluate(
         TimedOut: the time limit is over. The next call resumes the evaluation.
     """
     started = time.monotonic()
-    seconds = 0.0  # of earlier calls
+    seconds = 0.0  # seconds of earlier calls
     model.eval()
     device = model.lm_head.weight.device.type
     autocast = torch.autocast(device, torch.bfloat16, enabled=precision == "bf16")

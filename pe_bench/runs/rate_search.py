@@ -143,7 +143,7 @@ class Search:
             if not losses:
                 return None
             preferred = prefer(losses)
-            smallest = min(losses, key=lambda c: (losses[c], c.lr))  # it sets the tolerance
+            smallest = min(losses, key=lambda c: (losses[c], c.lr))  # sets the tolerance
             for candidate in (preferred, smallest):
                 if len(trials[candidate]) < len(seeds):
                     seed = seeds[len(trials[candidate])]

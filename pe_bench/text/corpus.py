@@ -34,7 +34,7 @@ PYTHON_FINGERPRINT = "7e6981d01a236287d002e87585881904599ec501da4f129e4f64d1177b
 
 MIN_BYTES = 1024  # minimum of each part of a corpus, for one evaluation window
 SHOWN = 5  # number of file names in a warning
-MIN_GROUPS = 150  # of the standard library; with fewer, its sources are missing
+MIN_GROUPS = 150  # with fewer modules, the sources are missing
 
 # The recipe "stdlib-v1" is frozen: change anything below and it needs a new name. A group is a
 # top-level module or package that CPython 3.10 to 3.13 and Debian's Python all have; tests,

@@ -168,7 +168,7 @@ class BpeTokenizer(Tokenizer):
             inner.no_truncation()
             inner.no_padding()
             inner.encode_special_tokens = True  # "</s>" inside a text is text
-        vocab = self._inner.get_vocab()  # these ids count: the library closes gaps in the file's
+        vocab = self._inner.get_vocab()  # the library closes gaps between ids of the file
         largest = max(vocab.values(), default=0)
         if largest >= MAX_IDS:
             raise InputError(f"{name} has the id {largest:,}, but ids must be below {MAX_IDS:,}")

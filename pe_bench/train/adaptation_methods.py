@@ -120,7 +120,7 @@ def _is_trained(name: str, config: AdaptConfig) -> bool:
         return True
     if name.startswith("encodings."):
         return config.method not in ("lora", "none")
-    if name.startswith("embed_tokens"):  # of tied embeddings, the head too
+    if name.startswith("embed_tokens"):  # if embeddings are tied, also the head
         return "embeddings" in config.also_trained
     return "norm" in name and "norms" in config.also_trained
 

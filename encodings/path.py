@@ -81,7 +81,7 @@ class PaTH(Encoding):
         return torch.cat(features, dim=-1)
 
     def scan_features(self, features: Tensor) -> Tensor:
-        """Replace W_up W_down x by w."""
+        """Replace W_up W_down x by w: (B, H, S, D + 1 or D + 2) -> the same shape."""
         low_rank, rest = features.tensor_split([self.model.head_dim], dim=-1)
         past = F.pad(low_rank, (0, 0, 2, 0))  # (B, H, S + 2, D)
         mixed = torch.zeros_like(low_rank)  # (B, H, S, D)

@@ -182,7 +182,7 @@ def test_training_without_memory_goes_on_with_smaller_slices(
     assert three_steps(model, tmp_path / "scarce").micro_batch == 2
     torch.testing.assert_close(weights(model), weights(plenty), rtol=1e-6, atol=1e-9)
     assert scarce.seen == [8, 4] + [2] * 12
-    assert "memory does not suffice for 4 rows: continuing with 2" in capsys.readouterr().err
+    assert "memory does not suffice for 4 rows: continuing with 2 rows" in capsys.readouterr().err
 
 
 @pytest.mark.slow

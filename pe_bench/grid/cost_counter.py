@@ -29,7 +29,7 @@ class CostCounter:
         speed: speed of the device in 10^12 operations per second; None: an assumption.
         lengths: lengths of generated rows; empty: the training length.
         shape: shape of the model; None: the preset's.
-        devices: the device that each assumed speed is that of.
+        devices: the device of each assumed speed.
     """
 
     encodings: Sequence[Plugin]

@@ -1,8 +1,8 @@
 """Questions that were asked before the runs, and are corrected among themselves only.
 
 A results folder may have a file `questions.toml` with tables `[[question]]`, see docs/results.md.
-Each task of a question is one comparison. A question without tasks is one comparison, too: that of
-the mean scores over all tasks that both encodings were run on.
+Each task of a question is one comparison. A question without tasks is one comparison, too: it
+compares the mean scores over all tasks that both encodings were run on.
 """
 
 from collections.abc import Sequence

@@ -81,8 +81,8 @@ def hub_content(
     from huggingface_hub import get_hf_file_metadata
 
     where = _address(repo, endpoint)
-    # The hub client's errors come from an HTTP library that changes between its versions, hence
-    # the two broad clauses.
+    # The clauses are broad, because the errors of the hub's client come from an HTTP library that
+    # differs between versions of the client.
     try:
         url = _url(repo, filename, revision, endpoint)
         content = get_hf_file_metadata(url, timeout=_TIMEOUT_S)

@@ -274,7 +274,9 @@ class GradientAccumulator:
             is_out_of_memory = True
         if self.group.any(is_out_of_memory):
             self.micro_batch = (rows + 1) // 2
-            warn(f"memory does not suffice for {rows} rows: continuing with {self.micro_batch}")
+            warn(
+                f"memory does not suffice for {rows} rows: continuing with {self.micro_batch} rows"
+            )
             return None
         return self.group.all_reduce(self.model.parameters(), total)
 

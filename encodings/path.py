@@ -231,5 +231,5 @@ def _system(w: Tensor, beta: Tensor) -> Tensor:
 
 
 def _before(k: Tensor, w: Tensor) -> Tensor:
-    """Return w beside its products with the keys before it, (..., chunk, D + chunk)."""
+    """Return w and its products with the keys before it, concatenated: (..., chunk, D + chunk)."""
     return torch.cat([w, (w @ k.mT).tril(-1)], dim=-1)

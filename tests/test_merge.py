@@ -115,7 +115,7 @@ def test_what_is_damaged_is_left_out(
     capsys.readouterr()
     assert merge(Path("results"), to=Path("there")) == 1
     found = capsys.readouterr()
-    assert "rows.csv has changed since it was written" in found.err and "1 brought" in found.out
+    assert "rows.csv has changed since it was written" in found.err and "1 copied" in found.out
     assert len(read_records(Path("there"))) == 1
 
 
@@ -129,7 +129,7 @@ def test_what_has_failed_comes_along_until_it_is_done(
     assert [run.status for run in read_records(Path("there"))] == ["failed"]
     toy("--results", "b")
     assert merge(Path("b"), Path("a"), to=Path("there")) == 0
-    assert "b: 1 brought" in capsys.readouterr().out
+    assert "b: 1 copied" in capsys.readouterr().out
     assert [run.status for run in read_records(Path("there"))] == ["done"]
     toy("--results", "c", fail="b")
     assert merge(Path("c"), to=Path("there")) == 0

@@ -69,7 +69,9 @@ def test_damage_at_the_old_length_is_paired_with_the_model_itself(
     }
     runs = [*(tmp_path / "runs").glob("lm/*/*")]
     shown_there = " ".join(summarize(runs).split())
-    assert expected[0] in shown_there and "worse a row is than the model itself" in shown_there
+    assert (
+        expected[0] in shown_there and "difference of a row to the unchanged model" in shown_there
+    )
 
 
 @pytest.mark.parametrize(("views", "damage"), [(OLD_LENGTH, 0.25), (FOUND_AT_OLD_LENGTH, 12.0)])

@@ -1,4 +1,4 @@
-"""Questions asked in advance, on the command line and beside results."""
+"""Questions asked in advance, on the command line and in a results folder."""
 
 import os
 from pathlib import Path

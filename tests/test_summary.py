@@ -68,7 +68,7 @@ def test_tuned_baselines_stand_below(capsys: pytest.CaptureFixture[str]) -> None
     assert run("--encoding", "alibi", "--train.lr", "0.1", "--no-report") == 0
     capsys.readouterr()
     assert run("--encoding", "nope", "--no-report") == 0
-    own, words, below = capsys.readouterr().out.partition("Measured before under the same settings")
+    own, words, below = capsys.readouterr().out.partition("Measured before with the same settings")
     assert words and "but with a learning rate tuned" in below
     assert "nope" in own and "rope" not in own.partition("next:")[0]
     assert "rope" in below.partition("took")[0] and "alibi" not in own + below.partition("took")[0]

@@ -86,8 +86,8 @@ def _suggest(encodings: Sequence[str], task: str | None, option: str) -> str:
 
     Args:
         encodings: labels of the encodings.
-        task: label of the task; None: the user gave further options, so the suggestion is no full
-            command.
+        task: label of the task; None: the user gave further options, so the suggestion is not a
+            full command.
         option: option for the results folder, or empty.
     """
     from pe_bench.reporting.paired import DEFAULT_REFERENCE

@@ -45,7 +45,7 @@ class AttentionLayers(nn.Module):
         for layer in range(config.layers):
             own = first if first.shared or layer == 0 else make_encoding(config, layer)
             self.layers.append(AttentionLayer(config, make_encoding, layer, encoding=own))
-        # A combination of encodings; each layer has its own part, so it is no submodule itself.
+        # A combination of encodings is not a submodule, because each layer has its own part.
         self._combined = [first]
 
     def __len__(self) -> int:

@@ -46,7 +46,7 @@ def make_training(table: Table) -> list[TrainingChart]:
 
     A task that trains a model for each of its subsets has a chart for each subset.
     """
-    with np.errstate(all="ignore"):  # files of others may have infinite numbers
+    with np.errstate(all="ignore"):  # files from other users may have infinite numbers
         return _make_charts(table)
 
 

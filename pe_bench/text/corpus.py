@@ -157,8 +157,8 @@ def python_corpus() -> Corpus:
     """Modules of CPython 3.11.7's standard library: 1.6 MB of source code to train on and
     0.3 MB to test on.
 
-    The files are part of this package, so the text is the same on every machine. A README beside
-    them states their origin and licence.
+    The files are part of this package, so the text is the same on every machine. A README in
+        their folder states their origin and licence.
 
     Raises:
         DataError: the files are missing or differ from the shipped ones.

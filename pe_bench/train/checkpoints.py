@@ -66,7 +66,7 @@ def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
     try:
         content: dict[str, Any] = _with_tensors(json.loads(about["tree"]), tensors)
     except (ValueError, TypeError, KeyError, RecursionError):  # sealed by another program
-        raise DamagedError(path, "is no checkpoint") from None
+        raise DamagedError(path, "is not a checkpoint") from None
     return content
 
 

@@ -245,7 +245,7 @@ def describe_scores(scores: Sequence[Score]) -> str:
     if any(score.problems for score in scores):
         note += (
             " † This table has a known problem: see "
-            "[what is known about committed tables]"
+            "[known problems of committed tables]"
             "(../tasks.md#what-is-known-about-committed-tables)."
         )
     return f"{table}\n\n{note}"

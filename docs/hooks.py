@@ -22,7 +22,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
-import catalogue  # noqa: E402  (beside this file)
+import catalogue  # noqa: E402  (in this folder)
 
 LOG = logging.getLogger("mkdocs.hooks.pe_bench")
 LINK = re.compile(r"(?<=\]\()(?P<target>[^)#\s]+)(?=[)#])")

@@ -62,7 +62,7 @@ def put_encoding(llama: Any, spec: str) -> "PeBenchForCausalLM":
 def run(
     encodings: str | Iterable[str], tasks: str | Iterable[str] | None = None, **options: Any
 ) -> "pd.DataFrame":
-    """Run every encoding on every task under every seed, as `pe-bench run` does.
+    """Run every encoding on every task with every seed, as `pe-bench run` does.
 
     Runs that the results folder already has are not repeated. A run that fails causes a warning,
     and the others continue.

@@ -59,7 +59,7 @@ def test_damage_at_the_old_length_is_paired_with_the_model_itself(
         "rope -\\> nope": same,
         "rope -\\> rope \\[9 steps\\]": f"{expected[1]} (1 of 2)",
     }
-    assert "a row is than" in text and r"the model itself (rope -\> rope)" in text
+    assert r"difference of a row to the unchanged model (rope -\> rope)" in text
     others = (csv["metric"] == "damage") & (csv["encoding"] != "rope -> nope")
     damage = csv[others].set_index("encoding")
     assert damage["seeds"].to_dict() == {"rope -> alibi": 2, "rope -> rope [9 steps]": 1}

@@ -55,7 +55,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class RunCost:
-    """The cost of one encoding on one task under one seed.
+    """The cost of one encoding on one task with one seed.
 
     Attributes:
         parameters: number of parameters of the model.

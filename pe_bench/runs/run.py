@@ -1,4 +1,4 @@
-"""One run of an encoding on a task under a seed: skip, train, evaluate, write, resume."""
+"""One run of an encoding on a task with a seed: skip, train, evaluate, write, resume."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """One encoding on one task under one seed.
+    """One encoding on one task with one seed.
 
     Attributes:
         resolved: the task.

@@ -196,7 +196,7 @@ def check_items(rows: list[Measurement], items: list[Items], folder: Path) -> No
             assert place not in values
         else:
             assert values.pop(place) == pytest.approx(row.value, rel=1e-5, abs=1e-5)
-    assert not values  # nothing that is no row
+    assert not values  # no unknown rows
 
 
 def cells_by_mean(

@@ -287,7 +287,7 @@ def test_an_interrupted_adaptation_ends_where_an_uninterrupted_one_does(
         assert run("tape", origin="rope", adapt=adapt).empty
     monkeypatch.delenv("TOY_STOP")
     assert scores(run("tape", origin="rope", adapt=adapt)) == whole
-    assert "8x2@3" not in trained(tmp_path)  # it went on
+    assert "8x2@3" not in trained(tmp_path)  # training has continued
 
 
 def full_mask(length: int, group: int, offset: int) -> Tensor:

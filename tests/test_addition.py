@@ -65,7 +65,7 @@ def test_small_cells(tmp_path: Path) -> None:
 def test_larger_cells_with_few_equations(tmp_path: Path, first: int, second: int) -> None:
     pairs = 81 * 10 ** (first + second - 2)
     found = texts(items(make(tmp_path, samples=pairs), first, second))
-    assert len(found) == len(set(found)) == pairs  # all of them, each once
+    assert len(found) == len(set(found)) == pairs  # each one once
     for text in found:
         a, b, wrong = numbers(text)
         assert (len(a), len(b), wrong) == (first, second, 0) and a[-1] != "0" != b[-1]

@@ -32,7 +32,7 @@ class Own(torch.nn.Module):
         self.attention = pe_bench.AttentionLayers(config, make)
         for layer, module in zip(self.attention, self.decoder.layers, strict=True):
             layer.attention = cast(Block, module).self_attn
-        with torch.no_grad():  # as after training
+        with torch.no_grad():  # change the initial values
             for parameter in self.decoder.encodings.parameters():
                 parameter.add_(torch.randn_like(parameter) / 10)
         for index, layer in enumerate(self.attention):

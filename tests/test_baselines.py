@@ -39,7 +39,7 @@ def rows_of(*rows: list[int]) -> Batch:
 def test_tables_count_what_follows() -> None:
     batches = [rows_of([5, 9, 1, 2, 3], [6, 9, 1, 2, 4]), rows_of([5, 9, 1, 3, 3], [5, 9, 2, 2, 3])]
     baselines = Baselines(batches, 10, places=True)
-    assert baselines.symbols == 4 and baselines.most_frequent == 2  # of 2 and 3 the smaller
+    assert baselines.symbols == 4 and baselines.most_frequent == 2  # the smaller one of 2 and 3
     test = rows_of([6, 9, 1, 2, 3], [7, 9, 2, 2, 2])
     found = baselines.scores(test)
     assert found["guessing"].exact == pytest.approx([1 / 64] * 2)

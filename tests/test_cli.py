@@ -141,7 +141,7 @@ def test_one_of_several_gpus(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if before is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
-    for _ in range(2):  # once for each table of a grid file
+    for _ in range(2):  # a grid file calls it for each table
         assert find_device("cuda:1") == "cuda" and os.environ["CUDA_VISIBLE_DEVICES"] == after
 
 

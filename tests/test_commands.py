@@ -57,7 +57,7 @@ def check(records: Sequence[RunRecord]) -> Counter[str]:
         old, new = flatten(record.settings), flatten(run.resolved.settings)
         differing = [name for name in old.keys() | new if old.get(name) != new.get(name)]
         reasons = {name: reason_for(name) for name in differing}
-        if OTHER_CODE not in reasons.values():  # which may have other options
+        if OTHER_CODE not in reasons.values():  # other code may have other options
             assert None not in reasons.values(), (list_commands([record]), reasons)
         same = run.resolved.digest() == record.settings_digest
         assert same == (not differing)

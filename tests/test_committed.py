@@ -53,7 +53,7 @@ def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -
     assert records
     for record in records:
         if known_problems.find(record.settings_digest):
-            continue  # its task is another one by now
+            continue  # its task has changed since
         tune = record.settings.get("tune")
         options = RunOptions(
             preset=record.preset,

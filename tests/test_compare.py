@@ -142,7 +142,7 @@ def test_sentences_say_what_was_planted(tables: list[Table]) -> None:
     )
     assert "which is significant (p < 0.001)." in lines["Together"]
     assert found.mean is not None and found.mean.significant
-    expected = (20 / 90 + 30 / 90 + 0) / 3  # of the way from guessing, 10 %, to 100 %
+    expected = (20 / 90 + 30 / 90 + 0) / 3  # relative to the distance from guessing, 10 %, to 100 %
     assert found.mean.value == pytest.approx(expected, abs=0.02)
     back = verdicts.judge(verdicts.choose_tables(tables, ["near"]), "plain", "good")
     (line,) = sentences.describe(back)
@@ -318,7 +318,7 @@ def test_the_largest_block_of_very_many_tasks() -> None:
     names = frozenset(f"{n}" for n in range(40))
     ranked = [names - {name} for name in sorted(names)]
     common = task_summary._largest_in_common(ranked)
-    assert len(common) * sum(common <= one for one in ranked) >= 350  # of 400 at best
+    assert len(common) * sum(common <= one for one in ranked) >= 350  # the best possible is 400
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_products_and_parameters_are_those_of_the_formula() -> None:
     ],
 )
 def test_a_window_is_counted_at_any_length(spec: str, local: int, keys: int) -> None:
-    pair = 4 * SHAPE.width  # of one layer
+    pair = 4 * SHAPE.width  # operations of one layer
     found = cost(spec)
     for length in (80, 7 * 12_000 + 3):
         saved = cost().decode(length) - found.decode(length)
@@ -355,7 +355,7 @@ def test_bad_input(words: str, sentence: str, capsys: pytest.CaptureFixture[str]
     assert main(["cost", *words.split()]) == 2
     printed = capsys.readouterr()
     assert sentence in printed.err
-    assert "For one seed" not in printed.out  # which explains a table
+    assert "For one seed" not in printed.out  # the explanation of a table
 
 
 @pytest.mark.slow
@@ -365,7 +365,7 @@ def test_a_plan_says_what_its_training_takes(
     words = f"run --encoding rope --task mqar --results {tmp_path} --device cpu --dry-run"
     assert main([*words.split(), "--preset", "small"]) == 0
     assert "training: about" in capsys.readouterr().out
-    assert main(words.split()) == 0  # preset quick: minutes, whatever they are
+    assert main(words.split()) == 0  # preset quick: some minutes
     assert "training: about" not in capsys.readouterr().out
 
 

@@ -25,7 +25,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "list": lambda content: b"[]",
     "deep": lambda content: b"[" * 100_000,
 }
-OF_JSON = ("empty", "empty object", "list", "deep")  # others are known by their checksums
+OF_JSON = ("empty", "empty object", "list", "deep")  # checksums detect the others
 FILES = ["rows.csv", "items.parquet", "curves.parquet", "run.json"]
 FILES += ["subsets/a.csv", "subsets/a.curves.parquet", "subsets/a.json"]
 
@@ -166,7 +166,7 @@ def test_a_file_in_place_of_a_run_is_set_aside(
     folder = record(tmp_path)[1]
     shutil.rmtree(folder)
     folder.touch()
-    assert toy() == (0, ["batch", "batch", "a", "b"])  # its weights are not kept
+    assert toy() == (0, ["batch", "batch", "a", "b"])  # weights are not kept
     assert f"{folder.name} is not the folder of a run" in capsys.readouterr().err
     shutil.rmtree(tmp_path / "results/runs")
     (tmp_path / "results/runs").touch()
@@ -230,5 +230,5 @@ def test_a_journal_is_read_up_to_where_it_is_damaged(
     journal.add({"b": 2})
     assert Journal(path, "run").items == {"a": 1, "b": 2}
     assert Journal(path, "another").items == {}
-    path.write_bytes(b'["a", 1]\n')  # of an earlier version
+    path.write_bytes(b'["a", 1]\n')  # format of an earlier version
     assert Journal(path, "run").items == {}

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 ENCODING_GUIDE = "docs/adding-an-encoding.md"
 TASK_GUIDE = "docs/adding-a-task.md"
 PAGES = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))
-MOST_LINES = 2500  # of the ten files in the reading order
-MOST_COLUMNS = 120  # of a line of prose
+MOST_LINES = 2500  # in the ten files of the reading order
+MOST_COLUMNS = 120  # in a line of prose
 
 
 def blocks(file: str, language: str) -> list[str]:

@@ -72,7 +72,7 @@ def test_blank_lines_and_other_line_ends_do_not_matter(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_texts(tmp_path: Path) -> None:
     put(tmp_path, lines(("0", "", "")))
-    opened(tmp_path)  # imports what is needed
+    opened(tmp_path)  # imports the library
     put(tmp_path, b"".join(lines((str(i), "word " * 40_000, "out")) for i in range(400)))
     tracemalloc.start()
     records = opened(tmp_path)

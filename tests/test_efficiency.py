@@ -87,7 +87,7 @@ def test_memory_of_allocations_that_are_known() -> None:
 def test_memory_of_attention() -> None:
     q, k, v = (torch.randn(1, HEADS, LENGTH, 16) for _ in range(3))
     softmax = peak_bytes(lambda: (q @ k.mT).softmax(-1), "cpu")
-    assert 2 * PAIRS <= softmax <= 2.1 * PAIRS  # what goes in and what comes out
+    assert 2 * PAIRS <= softmax <= 2.1 * PAIRS  # input and output
     eager = peak_bytes(lambda: attend(q, k, v, backend="eager"), "cpu")
     assert 2 * PAIRS <= eager <= 4 * PAIRS
     assert peak_bytes(lambda: attend(q, k, v, backend="sdpa"), "cpu") < 0.5 * PAIRS
@@ -119,7 +119,7 @@ def test_freed_memory_is_kept() -> None:
     command = [sys.executable, "-c", FREED_MEMORY]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     mapped, kept = map(int, done.stdout.split())
-    assert mapped < 24 and kept >= 90  # of 96, on the heap
+    assert mapped < 24 and kept >= 90  # of 96 MB, on the heap
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can trim")
@@ -179,7 +179,7 @@ def test_ratios_are_quotients_of_one_repetition() -> None:
     rows = {
         row.metric: row for row in make_rows(case, {"decoding": found, "prefill": {"reason": "x"}})
     }
-    assert rows["decoding_ms"].value == 3000  # of one step
+    assert rows["decoding_ms"].value == 3000  # time of one step
     assert rows["decoding_tokens_per_second"].value == 2
     ratio = rows["decoding_time_ratio"]
     assert (ratio.value, ratio.ci_low, ratio.ci_high, ratio.n) == (2.0, 1.5, 2.5, 3)

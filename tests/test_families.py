@@ -145,7 +145,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 # Fused tensors, and a partial rotation that other types of RoPE do not have.
 NEEDS_CODE = ("phi 3", "phi 3, longrope", "gpt 2", "gpt 2, wider", "qwen 3, proportional")
-CACHED = [name for name in FAMILIES if "longrope" not in name]  # its keys keep old frequencies
+CACHED = [
+    name for name in FAMILIES if "longrope" not in name
+]  # longrope: cached keys keep old frequencies
 
 
 def reference(name: str) -> Any:

@@ -61,7 +61,7 @@ def test_the_training_texts_are_usual_ones_with_loss_at_reads(tmp_path: Path) ->
     tokens, targets = task.batch(None, 3, 5)
     assert tokens.shape == (64, 63)
     for row, target in zip(tokens.tolist(), targets.tolist(), strict=True):
-        whole = [*row, target[-1]]  # it ends with a read
+        whole = [*row, target[-1]]  # the row ends with a read
         places = reads("".join(LETTERS[i] for i in whole))
         expected = {place - 1: whole[place] for place in places}
         assert {i: t for i, t in enumerate(target) if t != IGNORE} == expected

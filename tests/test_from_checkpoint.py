@@ -239,7 +239,7 @@ def test_a_phase_keeps_what_it_trains_alone(
         more = also or method == "longlora"
         assert more or all("lora" in name or "encodings" in name for name in begun)
     go_on(folder)
-    again = go_on(folder, stop=0)  # reads what is there
+    again = go_on(folder, stop=0)  # reads the checkpoint
     kept = read_checkpoint(folder / "final.safetensors", of="it")["weights"]
     base = {"q_proj.weight", "mlp.up_proj.weight", "lm_head.weight"}
     assert not [name for name in kept if any(name.endswith(one) for one in base)]

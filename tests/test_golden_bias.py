@@ -210,7 +210,7 @@ def test_kerple_puts_parameters_back_into_their_range(form: Any) -> None:
         assert parameter.tolist() == pytest.approx([0.01, highest, inside, 1.0])
         # At the edge, too, where plain clamping in the forward pass would have no gradient.
         assert parameter.grad is not None and bool((parameter.grad != 0).all())
-        assert bool(parameter.grad.isfinite().all())  # although distance 0 has a logarithm
+        assert bool(parameter.grad.isfinite().all())  # also at distance 0, despite the logarithm
 
 
 def named(encoding: Encoding) -> list[tuple[str, torch.nn.Parameter]]:
@@ -274,7 +274,7 @@ def test_fire_sees_distances_before_the_threshold_and_shares_after() -> None:
     assert torch.equal(near[:, :, :-1], beyond[:, :, :-1])
     assert (near[:, :, -1] - beyond[:, :, -1]).abs().max() > 1e-5
     halves = encoding.bias(Positions(torch.tensor([[FAR, 2 * FAR]]), torch.tensor([[0]])))
-    torch.testing.assert_close(halves[:, :, 0], halves[:, :, 1])  # as far back as can be
+    torch.testing.assert_close(halves[:, :, 0], halves[:, :, 1])  # at the longest distance
 
 
 @torch.no_grad()
@@ -363,7 +363,7 @@ def test_dape(golden: Any, base: Any) -> None:
             module, dot, parameter = rest.partition(".")
             weights[names[module] + dot + parameter] = arrays[key]
     load(encoding, weights)
-    if isinstance(encoding.base, FIRE):  # there a parameter that is not trained
+    if isinstance(encoding.base, FIRE):  # an untrained parameter in that code
         encoding.base.threshold = float(arrays["fire.init_L"])
     if isinstance(encoding.base, ALiBi):
         decay = encoding.base.separable_bias(at(2))[0]

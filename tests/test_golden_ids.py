@@ -265,7 +265,7 @@ def test_abacus_ids(golden: Any) -> None:
         ids = encoding.draw_positions(plain, torch.full((4,), 12))
         assert torch.equal(ids[..., 0], plain[..., 0])
         drawn[int(ids[0, 0, 1]) - 1] = ids[..., 1]
-    assert set(drawn) == set(range(k + 1))  # all random numbers below the offset
+    assert set(drawn) == set(range(k + 1))  # all numbers below the offset
     arrays.check("position_ids_train", drawn[k])
 
 
@@ -283,7 +283,7 @@ def test_abacus_adds_its_table_to_the_tokens() -> None:
     x, tokens = torch.randn(1, 5, 16), torch.tensor([[40, 1, 2, 3, 4]])
     with torch.no_grad():
         added = encoding.embed(x, at(encoding.positions(tokens))) - x
-    rows = encoding.table.weight[[0, 1, 2, 2, 2]]  # what is past the table has its last row
+    rows = encoding.table.weight[[0, 1, 2, 2, 2]]  # digits beyond the table
     torch.testing.assert_close(added[0], rows.detach())
     encoding.train()
     ids = encoding.positions(tokens)
@@ -334,7 +334,7 @@ def test_position_coupling_starts_anywhere_that_its_table_has_room() -> None:
     torch.manual_seed(0)
     drawn = torch.stack([encoding.draw_positions(plain, torch.tensor([8, 8])) for _ in range(300)])
     starts = drawn - plain
-    assert (starts == starts[:, :, :1]).all()  # all ids of a row move alike
+    assert (starts == starts[:, :, :1]).all()  # equal shift for all ids of a row
     for row, (places, numbers) in enumerate([(4, 6), (6, 5)]):
         assert set(starts[:, row, 0, 0].tolist()) == set(range(places))
         assert set(starts[:, row, 0, 1].tolist()) == set(range(numbers))

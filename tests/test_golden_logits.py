@@ -162,7 +162,7 @@ def test_dapev2(golden: Any, base: Any) -> None:
     last = torch.arange(12)[:, None] == 11
     arrays.check(f"whole_{base}", adapted, where=last)
     changed = (visible(adapted) - arrays[f"whole_{base}"])[:, :, :-1].abs().amax(dim=(0, 1, 3))
-    assert bool((changed > 1e-3).all())  # every other query of a whole text differs
+    assert bool((changed > 1e-3).all())  # all other queries of a whole text differ
 
 
 # Against their definitions in plain loops, with gradients

@@ -96,7 +96,7 @@ def test_rope_tables_and_rotation(golden: Any, tag: str) -> None:
     arrays, encoding = golden("rope"), rope(**TABLES[tag])
     frequencies = encoding.frequencies(CPU, 128)
     scaling = TABLES[tag].get("scaling", "none")
-    if scaling in ("pi", "dynamic-pi"):  # there positions are divided instead
+    if scaling in ("pi", "dynamic-pi"):  # the reference divides positions instead
         frequencies = 4 * frequencies
     check_frequencies(arrays, f"{tag}.inv_freq", frequencies)
     if scaling == "none":

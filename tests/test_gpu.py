@@ -193,7 +193,7 @@ def test_gradients_of_a_step_that_ran_out_of_memory_do_not_count(tmp_path: Path)
     scarce = Scarce(model, 3, after=3)
     three_steps(model, tmp_path / "scarce", micro_batch=4)
     torch.testing.assert_close(weights(model), weights(plenty), rtol=1e-6, atol=1e-9)
-    assert scarce.seen == [4, 4, 4, 4] + [2] * 8  # it failed in the second half of a batch
+    assert scarce.seen == [4, 4, 4, 4] + [2] * 8  # failure in the second half of a batch
 
 
 def test_training_without_memory_for_one_row_fails(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_training_without_memory_for_one_row_fails(tmp_path: Path) -> None:
 
 @torch.no_grad()
 def test_evaluation_without_memory_takes_fewer_rows_at_a_time() -> None:
-    model = make_model("randpe").eval()  # whose rows have lengths of their own
+    model = make_model("randpe").eval()  # has a length for each row
     tokens = torch.arange(70).view(7, 10) % 12
     lengths = torch.tensor([10, 40, 33, 50, 10, 36, 45])
     expected = model(tokens, final_lengths=lengths)
@@ -334,7 +334,7 @@ def gpu_first() -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of training without workers, of flex attention
+@pytest.mark.filterwarnings("ignore")  # about training without workers, and flex attention
 def test_the_first_minutes_on_a_gpu(
     gpu_first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,7 +344,7 @@ def test_the_first_minutes_on_a_gpu(
 
     monkeypatch.setitem(gpu_first.PARTS, "compiled", (crash, 1))
     assert sum(seconds for _, seconds in gpu_first.PARTS.values()) < 23 * 60
-    parts = [part for part in gpu_first.PARTS if part != "checks"]  # which have their own tests
+    parts = [part for part in gpu_first.PARTS if part != "checks"]  # checks have separate tests
     gpu_first.main(["--device", "cpu", "--tiny", "--out", str(tmp_path), "--only", *parts])
     content = json.loads((tmp_path / "gpu.json").read_text())
     assert list(content) == parts

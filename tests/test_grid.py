@@ -341,7 +341,7 @@ def test_a_grid_that_is_stopped_leaves_no_worker(
         else:
             os.killpg(process.pid, number)  # as a terminal does
         code = process.wait()
-    with pytest.raises(ProcessLookupError):  # soon nobody is left of its session
+    with pytest.raises(ProcessLookupError):  # soon its session has no process
         for _ in range(6000):
             os.killpg(process.pid, 0)
             time.sleep(0.1)
@@ -369,7 +369,7 @@ def test_a_cell_of_another_process_is_passed_over_and_its_failure_counts(
 
     def sleep(seconds: float) -> None:
         naps.append(seconds)
-        if len(naps) == 2:  # meanwhile the other process fails
+        if len(naps) == 2:  # then the other process fails
             plan = make_plan(GridSpec(options=RunOptions(), encodings=["nope"], tasks=["./toy.py"]))
             other.release()
             plan.runs[0].run.record_death("broken elsewhere")
@@ -450,7 +450,7 @@ def test_a_terminal_has_the_display_and_is_left_as_it_was(toy: Toy, tmp_path: Pa
     while True:
         try:
             more = os.read(terminal, 65536)
-        except OSError:  # what Linux says at the end
+        except OSError:  # error of Linux at the end
             break
         if not more:
             break

@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
         finished="2026-01-02T03:04",
     )
     put(tmp_path, "xpos", [], status="skipped", reason="it has no digits")
-    for order, edit in enumerate(("1-aa", "1-bb")):  # of a file of one's own
+    for order, edit in enumerate(("1-aa", "1-bb")):  # versions of a user's file
         put(
             tmp_path, "mine.py", [SCORE], encoding_version=edit, settings=settings(),
             finished=f"2026-01-0{order + 1}", order=order, sources={"encoding": "hostile.py"},

@@ -57,7 +57,7 @@ def test_questions_on_one_document_are_not_independent() -> None:
     assert together.stderr > 1.9 * alone.stderr
     assert together.ci_low < alone.ci_low and together.ci_high > alone.ci_high
     all_right = Items("a", "em", np.full(24, 100.0), clusters=np.repeat(np.arange(6), 4)).row()
-    assert all_right.ci_low == pytest.approx(100 * wilson(1, 6)[0])  # as of six answers
+    assert all_right.ci_low == pytest.approx(100 * wilson(1, 6)[0])  # as for six answers
 
 
 def test_the_error_of_a_geometric_mean_leaves_out_documents() -> None:
@@ -75,7 +75,7 @@ def test_draws_are_averaged_item_by_item() -> None:
     means, items = average_draws(rows, [MANY, other])
     assert [row.value for row in means] == pytest.approx([cell.value for cell in items])
     assert means[0].value == 37.5 and items[0].values.tolist() == [50, 0, 50, 50]
-    assert means[2].value == pytest.approx(np.exp(0.75))  # of the mean loss
+    assert means[2].value == pytest.approx(np.exp(0.75))  # exponential of the mean loss
     assert average_draws(rows[:1], [MANY]) == (rows[0], MANY)
 
 

@@ -58,7 +58,7 @@ def where(folder: Path) -> str:
     records = [json.loads(path.read_text()) for path in folder.glob("results/runs/*/*/*/run.json")]
     if sum(record["status"] == "done" for record in records) == 2:
         return "report"
-    for name in BOTH[1:]:  # not /*/, as a folder must not vanish while it is listed
+    for name in BOTH[1:]:  # not /*/, because a folder may vanish while it is listed
         for model in folder.glob(f"{WORK}/{name}/final.safetensors"):
             if not (model.parents[2] / "subsets" / f"{name}.json").exists():
                 return "generation"

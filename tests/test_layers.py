@@ -186,7 +186,7 @@ def test_the_cache_keeps_what_can_be_seen() -> None:
 @pytest.mark.usefixtures("four_layers")
 def test_any_encoding_may_have_a_window(name: str, check: str) -> None:
     if check == "out_of_sight" and name in ("path", "selective-rope"):
-        return  # their short convolutions reach a few tokens further
+        return  # short convolutions reach a few tokens further
     make = plugins.load("encoding", f"hybrid:local={name},global={name},window=9,every=3").make
     try:
         assert CHECKS[check](Subject(make)) is None

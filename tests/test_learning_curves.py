@@ -48,7 +48,7 @@ def test_a_point_summarizes_an_interval(monkeypatch: pytest.MonkeyPatch) -> None
     assert curve.step == tuple(range(3, 451, 3))
     assert curve.grad_norm == tuple(1.0 + 3 * n for n in range(150))
     assert curve.loss == tuple(2 * norm for norm in curve.grad_norm)
-    assert curve.lr[-1] == pytest.approx(44.9)  # of the last step
+    assert curve.lr[-1] == pytest.approx(44.9)  # rate of the last step
     assert curve.tokens_per_second[1] == 30 / 0.5  # the clock is read at marks only
     assert LearningCurve.from_json(curve.to_json()) == curve
 

@@ -41,7 +41,7 @@ def test_the_signal_of_a_table_is_an_analysis_of_variance(tmp_path: Path) -> Non
     (table,) = read_tables(tmp_path)
     signal = measure_signal(table, ["rope", "nope"])
     assert signal.within == pytest.approx(2.5**0.5)  # variances 1 and 4
-    assert signal.between == pytest.approx((12.5 - 2.5 / 3) ** 0.5)  # of the means 2 and 7
+    assert signal.between == pytest.approx((12.5 - 2.5 / 3) ** 0.5)  # variance of the means 2 and 7
     assert signal.ratio == pytest.approx(((12.5 - 2.5 / 3) / 2.5) ** 0.5)
     assert (signal.best, signal.worst) == (2.0, 7.0)  # fewer bits are better
     assert (signal.learned, signal.seconds) == (1.0, 20.0)

@@ -67,7 +67,7 @@ def test_an_export_comes_back_as_runs(toy: Toy, tmp_path: Path) -> None:
     for name in there:
         shortened = name.endswith(("run.json", FILE))
         assert shortened or there[name] == here[name]
-    assert len(there) == 12  # of four runs
+    assert len(there) == 12  # files of four runs
     assert toy("--seeds", "0", "1", "--results", "there", encodings=["nope", "rope"]) == (0, [])
     assert merge(Path("sent"), Path("results"), to=Path("there")) == 0
 

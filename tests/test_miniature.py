@@ -137,7 +137,7 @@ def test_ids_are_unique_and_splits_share_no_document(style: str) -> None:
         records = rows(style, split, 200, QUICK, seed=seed)
         ids |= {record["pid"] for record in records}
         documents |= {split_query(style, record["input"])[1] for record in records}
-    rng = random.Random("batch-0-0")  # as training draws them
+    rng = random.Random("batch-0-0")  # as in training
     documents |= {draw(style, rng, QUICK).text for _ in range(200)}
     assert len(ids) == 800
     assert len(documents) == 1000

@@ -265,7 +265,7 @@ def training_record() -> Record:
     record: Record = {
         "digest": digest(TRAINING_VERSION),
         "loss": trained.loss,
-        "distance": float((model.table.detach() - start).norm()),  # of the weights from the first
+        "distance": float((model.table.detach() - start).norm()),  # from the initial weights
         "bias": float(model.bias.detach().norm()),
         "defaults": asdict(TrainConfig()),
     }

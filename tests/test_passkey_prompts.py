@@ -77,7 +77,7 @@ def read(kind: str, prompt: str) -> tuple[str, float]:
         key_pattern = r"The pass key of( )([a-z]{4}) is (\d{5})\."
         question_pattern = r"The pass key of ([a-z]{4}) is"
     assert head == HEAD.rstrip()
-    lines = [line.removeprefix("0") for line in lines]  # for an empty line, see `Pieces`
+    lines = [line.removeprefix("0") for line in lines]  # marks an empty line, see `Pieces`
     keys: dict[str, tuple[str, int]] = {}
     filler = 0
     for line in lines:
@@ -128,7 +128,7 @@ def test_the_fact_asked_for_first_is_at_its_depth(tokenizer: Tokenizer, kind: st
 def test_lengths_are_bounds(tokenizer: Tokenizer) -> None:
     prompts = make(tokenizer)
     least = prompts.min_lengths("multikey", MAX_LENGTH)
-    assert prompts.min_lengths("multikey", 10) == least[:1]  # though it does not fit
+    assert prompts.min_lengths("multikey", 10) == least[:1]  # although it does not fit
     assert prompts.min_lengths("multikey", least[2]) == least[:3]
     assert prompts.max_number >= len(tokenizer.encode(" 99999"))
 

@@ -29,7 +29,7 @@ from pe_bench.tasks.perplexity.task import Perplexity
 
 Numbers = dict[tuple[str, str, int | None], tuple[int, float, float]]
 LENGTHS = [4, 8, 16, 32, 64]  # a quarter of the training length to four times it
-ENDS = [1, 2, 4, 8, 16, 32, 64]  # of the buckets of positions
+ENDS = [1, 2, 4, 8, 16, 32, 64]  # ends of the position buckets
 WORDS = ["position", "attention", "rotary", "bias", "token", "window", "layer", "head", "gate"]
 TRAIN, TEST = [700, 900], [500, 63, 64, 470]  # bytes of the documents
 WINDOWS = [7, 0, 1, 7]
@@ -134,7 +134,7 @@ def by_hand(
             parts.setdefault(("position", "", end), []).append(part)
     found = Numbers()
     for (subset, family, length), group in parts.items():
-        group = [part for part in group if part[1]]  # those with a key token
+        group = [part for part in group if part[1]]  # only documents with a key token
         if not group:
             continue
         sizes = [(d, len(task.tokenizer.decode(ids)), sum(losses)) for d, ids, losses in group]
@@ -304,7 +304,7 @@ def test_headline_is_the_loss_of_the_same_tokens_at_the_longest_context(
     bits = "bits_per_byte"
     summary = {(row.subset, row.metric): row for row in task.summarize(rows)}
     effective = summary.pop(("4x-context", "effective_length"))
-    assert (effective.value, effective.status) == (0, "not_learned")  # it was not trained
+    assert (effective.value, effective.status) == (0, "not_learned")  # untrained model
     assert {name: replace(row, subset="", length=0) for name, row in summary.items()} == {
         name: replace(
             found[cell],

@@ -241,7 +241,7 @@ def test_only_what_has_changed_is_drawn_again(tmp_path: Path) -> None:
     (path,) = (tmp_path / "plots").glob("lm-*.png")
     old = path.with_name(f"{path.stem}.pdf")
     old.write_bytes(b"of an earlier version, with other numbers")
-    path.write_bytes(path.read_bytes()[:-20])  # what is not whole is drawn again
+    path.write_bytes(path.read_bytes()[:-20])  # an incomplete file is drawn again
     assert drawn() == {path.name} and not old.exists()
 
 

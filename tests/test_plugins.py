@@ -173,7 +173,7 @@ def test_a_file_from_elsewhere_may_build_on_a_shipped_one(put: Put) -> None:
     [
         ("5e5", float, 500_000.0),
         ("5e5", int, 500_000),
-        ("9007199254740993", int, 9007199254740993),  # not through a float
+        ("9007199254740993", int, 9007199254740993),  # not converted to a float
         ("-3", int, -3),
         ("TRUE", bool, True),
         ("a b", str, "a b"),

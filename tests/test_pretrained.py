@@ -259,7 +259,7 @@ def test_a_single_file_is_read_beside_the_index_of_another_model(
     weights = safetensors.torch.load_file(tmp_path / "model.safetensors")
     others = {name: 2 * tensor for name, tensor in weights.items()}
     index(tmp_path, json.dumps({"weight_map": dict.fromkeys(weights, "model-1.safetensors")}))
-    for shard in (None, others):  # its files are missing, or there
+    for shard in (None, others):  # without and with its files
         if shard is not None:
             safetensors.torch.save_file(shard, tmp_path / "model-1.safetensors")
         assert torch.equal(open_checkpoint(tmp_path).load()(tokens()), expected)

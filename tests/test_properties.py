@@ -57,7 +57,7 @@ def test_a_decoder_without_positions_sees_no_distance(
     assert {length for length, _ in found} == {64, 256, 512}
     assert {distance for length, distance in found if length == 64} >= {0, 1, 15, 16, 17}
     assert max(distance for _, distance in found) > 490
-    level = found[64, 0]  # of equal content, hence positive
+    level = found[64, 0]  # equal content, so it is positive
     assert level > 0.1 and all(value == pytest.approx(level, abs=1e-5) for value in found.values())
 
 

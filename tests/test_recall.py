@@ -103,7 +103,7 @@ def test_cells(tmp_path: Path) -> None:
         **{(n, str(w)): OOD for n in (32, 64) for w in (2, 4, 8)},
     }  # fmt: skip
     pairs = {(point.length, point.second_axis) for point in task.eval_points("two-token")}
-    assert pairs == sizes.keys() - {(32, "8")}  # whose first tokens need eight second ones
+    assert pairs == sizes.keys() - {(32, "8")}  # first tokens would need eight second ones
     groups = {
         (point.second_axis, point.groups) for point in task.eval_points("nth") if point.split == OOD
     }

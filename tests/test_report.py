@@ -320,7 +320,7 @@ def test_unfinished_runs_are_listed_and_in_no_table(tmp_path: Path) -> None:
     assert sorted(listed) == sorted(set(csv["encoding"])) == ["nope", "rope"]
     assert "- fire on lm, seed 0: failed, ZeroDivisionError: by zero\n" in text
     assert "- learned on lm, seed 3: skipped, it has 8 positions\n" in text
-    brief = summarize([rope, skipped])  # of these two alone
+    brief = summarize([rope, skipped])  # only of these two
     assert re.findall(r"^(\w+) +1\.000", brief, re.MULTILINE) == ["rope"]
     assert brief.startswith("lm · quick · strict · data=builtin\n")
     assert "learned" in brief and "fire" not in brief
@@ -382,7 +382,7 @@ def test_an_export_reports_as_the_runs_do(tmp_path: Path) -> None:
     for name in ("leaderboard.csv", "comparisons.csv"):
         assert (export / name).read_text() == (runs / name).read_text()
     text = (export / "leaderboard.md").read_text(encoding="utf-8")
-    write_report(export)  # from these files alone
+    write_report(export)  # only from these files
     again = (export / "leaderboard.md").read_text(encoding="utf-8")
     assert again == text
     # A new run is shown together with an export in a subfolder of its results folder.

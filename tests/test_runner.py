@@ -223,7 +223,7 @@ def test_the_first_cause_is_what_is_shown(
 ) -> None:
     (tmp_path / "crash.py").write_text(HOOK)
     code, log = toy(encodings=("./crash.py",))
-    assert (code, log) == (1, ["batch"])  # not again for the other subset
+    assert (code, log) == (1, ["batch"])  # not repeated for the other subset
     out, err = capsys.readouterr()
     cause = f"ZeroDivisionError: division by zero ({tmp_path}/crash.py:6)"
     run = record(tmp_path, "crash.py")[0]
@@ -337,7 +337,7 @@ def test_a_missing_part_is_said_once_however_many_encodings(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TOY_MISSING", "1")
-    assert toy(encodings=("nope", "rope"))[0] == 0  # what could be run has run
+    assert toy(encodings=("nope", "rope"))[0] == 0  # the other run has finished
     out, err = capsys.readouterr()
     assert err.startswith("pe-bench: toy.py · c: give it a file")  # before anything is trained
     assert "Missing: c (give it a file)." in " ".join(out.split())  # and once more at the end

@@ -197,7 +197,7 @@ def test_evaluation_is_scored_and_resumed_item_by_item(
         ("accuracy", 6), ("accuracy_per_byte", 6), ("em", 6),
     ]  # fmt: skip
     inputs = [len(r.input) for r in made.task.questions.records("quality", "validation")]
-    assert whole.rows[0].length == round(statistics.median(inputs))  # they are read whole
+    assert whole.rows[0].length == round(statistics.median(inputs))  # inputs are not truncated
     check_items([*whole.rows, *task.summarize(whole.rows)], list(whole.items), tmp_path)
 
 
@@ -247,7 +247,7 @@ def test_paper_protocol_samples_summaries_and_nothing_else(
         made = stage("scrolls:items=2", protocol=protocol, data={"": given})
         for name, subset in SUBSETS.items():
             if name == "quality" and protocol == "strict":
-                continue  # it asks the model for the likeliest option, and there is no model
+                continue  # needs a model for the likeliest option
             made.task.evaluate(None, name, 0, Journal(tmp_path / f"{protocol}-{name}"))
             sampled = protocol == "paper" and subset.summary
             assert (seen["sampling"] is not None) == sampled

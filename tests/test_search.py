@@ -73,7 +73,7 @@ def test_of_equally_good_rates_the_smallest_is_preferred() -> None:
     assert prefer({LOW: 0.2, MIDDLE: SOLVED, HIGH: 1e-9}) == MIDDLE
     assert prefer({LOW: 0.014, MIDDLE: 0.005, HIGH: 0.02}) == LOW  # within three times
     assert prefer({LOW: 0.016, MIDDLE: 0.005, HIGH: 0.02}) == MIDDLE
-    assert prefer({LOW: 1.5, MIDDLE: 1.4, HIGH: 1.41}) == MIDDLE  # of text, no factor of three
+    assert prefer({LOW: 1.5, MIDDLE: 1.4, HIGH: 1.41}) == MIDDLE  # as for text: no factor of three
     assert prefer({LOW: 1.42, MIDDLE: 1.4, HIGH: 1.41}) == LOW
     assert prefer({LOW: math.inf, MIDDLE: 9.0, HIGH: math.inf}) == MIDDLE
 

@@ -13,7 +13,7 @@ from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.sequences.rows import END, Sequences
 from pe_bench.tasks.selective_copy import BLANK, FIRST_SYMBOL, SEP, START, SelectiveCopy
 
-BLANKS = (2, 4, 6, 8, 10, 12, 16, 32)  # where 8 are trained
+BLANKS = (2, 4, 6, 8, 10, 12, 16, 32)  # trained: 8
 
 
 def make(tmp_path: Path, preset: str = "quick", **options: Any) -> SelectiveCopy:

@@ -90,7 +90,7 @@ def test_no_shard_has_all_runs_of_an_encoding(count: int) -> None:
     for share in shares_of(cells(), count):
         for name in "abcd":
             own = [cell for cell in share if cell.run.encoding.label == name]
-            assert 10 // count <= len(own) <= -(-10 // count)  # of 2 tasks and 5 seeds
+            assert 10 // count <= len(own) <= -(-10 // count)  # for 2 tasks and 5 seeds
 
 
 @pytest.mark.parametrize("count", [2, 3, 8])

@@ -245,7 +245,7 @@ def test_waiting_for_a_lock_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_cache_that_is_complete_may_be_read_only(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("pe_bench.runs.run.drop_weights", lambda folder: None)  # as of a start
+    monkeypatch.setattr("pe_bench.runs.run.drop_weights", lambda folder: None)  # keep weights
     toy("--results", "one")
     opened, made = os.open, os.mkdir
 

@@ -81,7 +81,7 @@ def test_memory_is_that_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "clear_refs").read_text() == "5"
     (tmp_path / "status").write_text("VmPeak:\t  99 kB\nVmHWM:\t  12 kB\nVmRSS:\t  7 kB\n")
     assert environment.peak_memory("cpu") == 12 * 1024
-    (tmp_path / "status").unlink()  # another system has the peak of the whole process
+    (tmp_path / "status").unlink()  # other systems report the peak of the whole process
     assert environment.peak_memory("cpu") > 2**20
 
 
@@ -126,7 +126,7 @@ def test_only_what_ran_is_drawn_and_only_once(tmp_path: Path) -> None:
     assert picture.name.startswith("lm") and "lm-" in (tmp_path / "leaderboard.md").read_text()
     shown = picture.stat().st_ino
     write_report(tmp_path, ran=[first])
-    assert picture.stat().st_ino == shown  # it shows what is there
+    assert picture.stat().st_ino == shown  # the present picture is kept
     put(tmp_path, "rope", [replace(SCORE, value=9.0), *CURVE])
     write_report(tmp_path, ran=[other])
     assert picture.stat().st_ino == shown

@@ -58,7 +58,7 @@ PRESETS = [
     (name, preset)
     for name in SYNTHETIC
     for preset, content in CLASSES[name].presets.items()
-    if content.starts_from is None  # which may need a download
+    if content.starts_from is None  # others may need a download
 ]
 
 # Number of different tokens in answers, in preset quick.
@@ -173,7 +173,7 @@ def test_an_untrained_model_can_be_measured(
         return hidden(self, tokens, *args, **more)
 
     monkeypatch.setattr(Decoder, "hidden", watch)
-    few = 8 if name == "perplexity" else 2  # of its tokens one in 17 is a key token
+    few = 8 if name == "perplexity" else 2  # one in 17 tokens is a key token
     made = stage(name, tmp_path, few)
     model = made.make_model(plugins.load("encoding", "nope"), 0).eval()
     measured = []
@@ -188,7 +188,7 @@ def test_an_untrained_model_can_be_measured(
     rows = [*measured, *made.task.summarize(measured)]
     assert measured and all(row.n > 0 and row.value == row.value for row in rows)
     assert not any(row.ci_low > row.value or row.ci_high < row.value for row in rows)
-    if name not in ("efficiency", "properties"):  # which measure no items
+    if name not in ("efficiency", "properties"):  # these have no items
         check_items(rows, items, tmp_path)
     keys = [(row.subset, row.metric, row.length, row.second_axis) for row in rows]
     assert len(keys) == len(set(keys))  # each number once
@@ -269,7 +269,7 @@ def trimmed(row: list[int]) -> tuple[int, ...]:
 @pytest.mark.parametrize("name", SYNTHETIC)
 def test_right_answers_count_and_wrong_ones_do_not(name: str, tmp_path: Path) -> None:
     task = whole(name, tmp_path, samples=2)
-    consistent = name != "ruler"  # which looks at what is generated
+    consistent = name != "ruler"  # ruler scores generated text
     right = measure(task, knowing(task, prefix_consistent=consistent), tmp_path / "right")
     silent = Oracle(lambda _: [], vocab_size=task.vocabulary.vocab_size)
     wrong = measure(task, silent, tmp_path / "wrong")

@@ -64,7 +64,7 @@ def test_a_corpus_is_tokenized_once(corpus: Corpus, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12 and later
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12 and later
 @pytest.mark.parametrize("processes", [1, 2])
 def test_slices_go_across_the_chunks_of_a_column(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
@@ -128,12 +128,12 @@ def test_what_is_damaged_is_made_again(
     path.write_bytes(CUT[how](whole))
     changed = path.read_bytes() != whole
     if name.startswith("datasets"):
-        shutil.rmtree(cache / "tokens")  # else it is not needed
+        shutil.rmtree(cache / "tokens")  # otherwise the text is not needed
     found = documents(corpus_tokens(corpus, BYTES, cache).test())
     assert found == expected
     assert (f"pe-bench: {path} " in capsys.readouterr().err) == changed
     assert documents(corpus_tokens(corpus, BYTES, cache).test()) == expected
-    assert not capsys.readouterr().err  # it has healed
+    assert not capsys.readouterr().err  # repaired
     assert not list(cache.rglob("*.damaged*"))
 
 

@@ -168,7 +168,7 @@ def test_bpe_is_fitted_to_the_train_split_once(corpus: Corpus, tmp_path: Path) -
     corpus.train[0].files[0].path.unlink()
     cached = load_tokenizer("bpe:320", corpus, tmp_path / "cache")
     assert cached.fingerprint == first.fingerprint
-    other = load_tokenizer("bpe:321", corpus, tmp_path / "cache")  # of the text that is kept
+    other = load_tokenizer("bpe:321", corpus, tmp_path / "cache")  # from the cached text
     assert other.fingerprint != first.fingerprint
     with pytest.raises(InputError, match=r"a\.txt differs"):
         load_tokenizer("bpe:320", corpus, tmp_path / "new")
@@ -419,7 +419,7 @@ def test_exported_files_have_the_special_tokens(tokenizer: Tokenizer, tmp_path: 
     for text in SENTENCES:
         ids = tokenizer.encode_text(text).tolist()
         assert own.encode_text(text).tolist() == ids
-        if "</s>" not in text:  # which the library takes for the special token
+        if "</s>" not in text:  # the library reads it as the special token
             assert theirs.encode(text, add_special_tokens=False) == ids
     again = export(own, tmp_path / "again")
     for name in ("tokenizer.json", "tokenizer_config.json"):

@@ -96,7 +96,7 @@ def test_offset_grows_all_ids_by_one_number_below_the_limit() -> None:
 def test_random_ids_ascend_below_the_limit() -> None:
     ids = noted(200, train_positions="random", max_train_position=6)
     assert (ids.diff(dim=1) > 0).all() and ids.min() == 0 and ids.max() == 5
-    assert len(ids.unique(dim=0)) == 15  # all there are
+    assert len(ids.unique(dim=0)) == 15  # all possible draws
     far = noted(40, train_positions="random")  # 2048 of them
     assert (far.diff(dim=1) > 0).all()
     assert far.max() < 2048 and far.float().mean() == pytest.approx(1023.5, abs=250)
@@ -177,7 +177,7 @@ def test_every_encoding_with_position_ids_can_be_trained_on_drawn_ones(name: str
     if issubclass(plugin.cls, (Wrapper, Layers)):  # its parts have the option
         assert not takes_train_positions(name)
         return
-    if name == "position-coupling":  # it draws where its ids start
+    if name == "position-coupling":  # it draws the first id
         assert not takes_train_positions(name)
         return
     model, tokens = Subject(plugin.make).model(), TOKENS.repeat(1, 5)

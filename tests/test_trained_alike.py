@@ -32,8 +32,8 @@ CONFIG = ModelConfig(
     separator_ids=(SYMBOLS[6],),
 )
 ROWS = 256
-DRAWS = 16  # of random ids
-TOLERANCE = 0.05  # of a fraction of rows: four standard errors of the mean over the draws
+DRAWS = 16  # draws of random ids
+TOLERANCE = 0.05  # for fractions: four standard errors of the mean over draws
 # By default these are trained as RoPE, and only evaluation differs.
 REMAPS = {
     name

@@ -68,7 +68,7 @@ def test_long_curves_become_short(tmp_path: Path) -> None:
     assert len(steps) == math.ceil(250 / 3) <= MOST_POINTS
     assert steps[:2] == [24, 48] and steps[-1] == 2000 == chart.x_limits[1]
     assert bands["loss"].mean[:2] == [2.0, 5.0] and bands["loss"].mean[-1] == 250
-    assert bands["lr"].mean[0] == pytest.approx(0.248, rel=1e-3)  # of the last step
+    assert bands["lr"].mean[0] == pytest.approx(0.248, rel=1e-3)  # rate of the last step
     assert bands["tokens_per_second"].mean[0] == pytest.approx(16.36)  # 3 intervals of equal size
     assert chart.quantities[0].log  # from 2 to 250
 

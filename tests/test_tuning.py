@@ -124,8 +124,8 @@ def test_the_best_held_out_loss_chooses(toy: Toy, tmp_path: Path) -> None:
     best = found["lr"]["all"]
     seeds = [trial["seed"] for trial in found["tried"] if trial["lr"] == best]
     assert code == 0 and found["rates"] == RATES and seeds == [1000, 1001, 1002]
-    assert best > 1e-2 and worst[best] < worst[3e-3]  # of four steps: faster than the grid
-    expected = ["3e-3 1000", "1e-3 1000", "1e-2 1000", "3e-2 1000"]  # its edge is left
+    assert best > 1e-2 and worst[best] < worst[3e-3]  # in four steps, faster than the grid
+    expected = ["3e-3 1000", "1e-3 1000", "1e-2 1000", "3e-2 1000"]  # beyond the edge
     assert trials(tmp_path)[:4] == expected
     runs = [f"{show_rate(best)} 0", f"{show_rate(best)} 1"]
     assert trained == [*trials(tmp_path), *runs]
@@ -305,7 +305,7 @@ def test_held_out_batches_are_like_training_and_no_part_of_it(
         assert min(sizes) <= len(held_out) <= max(sizes)
         assert rows(task.held_out_batch(phase, 0)) == held_out
         assert rows(task.held_out_batch(phase, 1)) != held_out
-        long = {row for row in held_out if len({*row}) > 8}  # others may come by chance
+        long = {row for row in held_out if len({*row}) > 8}  # shorter ones may occur by chance
         trained = [row for step in range(20) for row in rows(task.batch(phase, 0, step))]
         assert name in FEW_ROWS or not long & {*trained}
 
@@ -406,7 +406,7 @@ def test_what_a_task_starts_from_is_tuned_first(
     for part in ("start", "task"):  # the start first, of which the best is kept
         for trial in chosen[part]["tried"]:
             searches.append(f"{show_rate(trial['lr'])} {trial['seed']}")
-    needed = {f"{rate} {seed}" for seed in (1001, 1002)}  # what later trials start from
+    needed = {f"{rate} {seed}" for seed in (1001, 1002)}  # model that later trials start from
     assert {*searches} <= {*trained} <= {*searches, *needed, f"{rate} 0", f"{fine_tuned} 0"}
     assert trained[-2:] == [f"{rate} 0", f"{fine_tuned} 0"]
     assert trained.index(f"{grid[1]} 1000") == 0

@@ -182,7 +182,7 @@ class Task:
 
     @classmethod
     def preset(cls, name: str, data: Path | None) -> Preset:
-        """Return the preset with a name.
+        """Return the preset with the given name.
 
         Args:
             name: one of `presets`.

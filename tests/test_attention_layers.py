@@ -167,7 +167,7 @@ def test_what_cannot_be_cached_is_refused_by_name(spec: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"position_ids": torch.zeros(2, 5).long()}, r"\(2, 5\), and they should be \(2, 12\)"),
+        ({"position_ids": torch.zeros(2, 5).long()}, r"\(2, 5\), but must be \(2, 12\)"),
         ({"position_ids": torch.zeros(3, 12).long()}, r"should be \(2, 12\) or \(1, 12\)"),
         ({"position_ids": torch.zeros(2, 12)}, "integers from 0 on"),
         ({"position_ids": torch.arange(-1, 11)[None]}, "integers from 0 on"),

@@ -193,7 +193,7 @@ REFUSED = {
     "--text abc --out a.jpg": "a.jpg: a picture's name ends in .png, .svg or .pdf",
     "--text abc --heads 4": "--heads must be below 4, as the model has 4 heads, not 4",
     "--text abc --layers 0 2": "--layers must be below 2, as the model has 2 layers, not 2",
-    "--text abc --encoding tape": "tape is tape, and the model has rope",
+    "--text abc --encoding tape": "tape is tape, but the model has rope",
     "--task passkey:vocabulary=tokenizer --length 3": "passkey has no items of length 3; there are",
     "--task passkey:vocabulary=tokenizer --item 999": "--item must be below 10, the number",
     "--task passkey:vocabulary=tokenizer --subset no": "there is no subset 'no'; there are ",

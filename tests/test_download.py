@@ -137,7 +137,7 @@ def test_a_broken_download_is_resumed_by_the_next_call(
 def test_a_wrong_checksum_is_refused_and_the_copy_deleted(hub: Hub, tmp_path: Path) -> None:
     right = hub.etag
     hub.etag = "0" * 64
-    with pytest.raises(InputError, match=f"arrived damaged .checksum {right}, should be 000"):
+    with pytest.raises(InputError, match=f"arrived damaged .checksum {right} instead of 000"):
         get(hub, tmp_path)
     assert not [*tmp_path.rglob("*.zip"), *tmp_path.rglob("*.part")]
     hub.etag = right

@@ -100,9 +100,8 @@ def test_everything_is_on_the_page(tmp_path: Path) -> None:
     text = " ".join(" ".join(page.texts).split())
     assert "3 encodings, 3 tasks, 3 seeds, 27 runs" in text
     assert "mean rank ↓" in text and "Means over 3 families of tasks (3 tasks)" in text
-    assert (
-        "Linear biases: each head forgets at its own rate" in text
-    )  # not recorded, so from the source
+    # This text is not recorded, so it comes from the source.
+    assert "Linear biases: each head forgets at its own rate" in text
     assert "logit_ij -= slope_h (i - j)" in text and "From the present source" in text
     assert "fire on one, seed 0: failed, ValueError: it <broke>" in text
     command = "pe-bench run --encoding alibi nope rope --task two --seeds 0-2 --preset quick"

@@ -192,9 +192,8 @@ def test_the_loop_resumes_from_any_state() -> None:
     for state in (states[0], states[6]):
         resumed = make_model()
         resumed.load_state_dict(state.weights)
-        later = replace(
-            state, seconds=1000.0, peak_memory_bytes=10**15
-        )  # values of the earlier call
+        # These are values of the earlier call.
+        later = replace(state, seconds=1000.0, peak_memory_bytes=10**15)
         found = train(resumed, batch, CONFIG, seed=5, device="cpu", precision="fp32", state=later)
         assert torch.equal(weights(resumed), weights(whole))
         assert (found.tokens, found.loss) == (expected.tokens, expected.loss)

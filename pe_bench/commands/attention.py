@@ -245,7 +245,7 @@ def _encoding(checkpoint: "Checkpoint", file: str | None) -> str | None:
     given = f"{file}{colon}{its_options}"
     label = plugins.load("encoding", given).label
     if label != stored:
-        raise InputError(f"{file} is {label}, and the model has {stored or checkpoint.encoding}")
+        raise InputError(f"{file} is {label}, but the model has {stored or checkpoint.encoding}")
     return given
 
 

@@ -202,7 +202,7 @@ def _check(
     rows, length = tokens.shape
     if position_ids.shape not in ((rows, length), (1, length)):
         raise InputError(
-            f"position_ids are {tuple(position_ids.shape)}, and they should be "
+            f"position_ids are {tuple(position_ids.shape)}, but must be "
             f"{(rows, length)} or {(1, length)}, like the tokens"
         )
     if position_ids.is_floating_point() or bool((position_ids < 0).any()):

@@ -101,8 +101,8 @@ def _fold(q: Tensor, k: Tensor, c: Tensor, scale: float) -> tuple[Tensor, Tensor
     add up: at 1000 tokens the gradients of FoX's gates would have errors of 1 % in float32 and be
     useless in bfloat16.
     """
-    # The end is zero, because values near zero have the finest resolution and decaying attention
-    # attends to late keys. The choice of zero has no gradient.
+    # Shift c so that it is zero at the last key: numbers near zero are most precise, and decaying
+    #     # attention attends to late keys. The shift has no gradient.
     rest = (c[..., -1:].detach() - c).expand(k.shape[0], -1, -1) / scale  # (B, H, S)
     features = _in_parts(rest, k.dtype)  # (B, H, S, parts)
     ones = q.new_ones(()).expand(*q.shape[:-1], features.shape[-1])  # (B, H, T, parts)

@@ -86,7 +86,7 @@ def find_windows(family: Family, content: Mapping[str, Any]) -> list[bool]:
         if unknown or len(types) != layers:
             raise InputError(
                 f"layer_types has {len(types)} layers of the types {', '.join(sorted(set(types)))}"
-                f", and the decoder needs {layers} of {' or '.join(sorted(known))}"
+                f", but the decoder needs {layers} of {' or '.join(sorted(known))}"
             )
         return [one == SLIDING for one in types]
     if window is None:

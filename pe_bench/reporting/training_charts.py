@@ -131,7 +131,7 @@ def _title(table: Table, phase: str, subset: str, *, several: bool) -> str:
 
 
 def _thin(curve: LearningCurve) -> LearningCurve:
-    """Return a curve of at most `MOST_POINTS` points, each a summary of equally many points."""
+    """Return a curve of at most `MOST_POINTS` points, each for an equal number of points."""
     size = math.ceil(len(curve) / MOST_POINTS)
     last = [*range(size - 1, len(curve), size)]
     if last[-1] != len(curve) - 1:
@@ -150,7 +150,7 @@ def _thin(curve: LearningCurve) -> LearningCurve:
 
 
 def _mean_speed(speeds: Sequence[float]) -> float:
-    """Return the speed over intervals of equally many tokens; nan if one is unknown."""
+    """Return the speed over intervals with equal numbers of tokens; nan if one is unknown."""
     known = np.array(speeds)
     return float(1 / np.mean(1 / known)) if (known > 0).all() else math.nan
 

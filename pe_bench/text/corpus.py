@@ -36,10 +36,10 @@ MIN_BYTES = 1024  # minimum of each part of a corpus, for one evaluation window
 SHOWN = 5  # number of file names in a warning
 MIN_GROUPS = 150  # with fewer modules, the sources are missing
 
-# The recipe "stdlib-v1" is frozen: change anything below and it needs a new name. A group is a
-# top-level module or package that CPython 3.10 to 3.13 and Debian's Python all have; tests,
-# tables and files that differ between machines are left out. Modules that share text (bz2 and
-# lzma, ntpath and posixpath, ...) are on one side of the split.
+# The recipe "stdlib-v1" is frozen: any change below needs a new name. A group is a top-level module
+# or package that CPython 3.10 to 3.13 and Debian's Python all have. Tests, tables and files that
+# differ between machines are left out. Modules that share text (bz2 and lzma, ntpath and
+# posixpath, ...) are on one side of the split.
 STDLIB_TEST = _names(
     """
     argparse asyncio dataclasses difflib imaplib inspect ipaddress mailbox pickletools plistlib

@@ -137,7 +137,7 @@ def _download(repo: str, filename: str, revision: str, endpoint: str | None, tar
     if found != remote.etag:
         partial.unlink()
         raise DataError(
-            f"{filename} from {where} arrived damaged (checksum {found}, should be {remote.etag}) "
+            f"{filename} from {where} arrived damaged (checksum {found} instead of {remote.etag}) "
             f"and was deleted: run again"
         )
     with partial.open("rb") as file:

@@ -218,8 +218,8 @@ class BpeTokenizer(Tokenizer):
             decoded = data.decode()
         except UnicodeDecodeError as error:
             raise InputError(
-                f"the text is not UTF-8 at byte {error.start}; {self.name} needs UTF-8, "
-                "the tokenizer bytes accepts any bytes"
+                f"the text is not UTF-8 at byte {error.start}, but {self.name} needs UTF-8: "
+                "use the tokenizer bytes, which accepts any bytes"
             ) from error
         lost = self._uncovered.search(data) if self._uncovered else None
         if lost:

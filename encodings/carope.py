@@ -28,7 +28,7 @@ class CARoPE(Encoding):
     | sums in the model's dtype | in float64, which is exact for long texts |
 
     Args:
-        base: of the frequencies under start=rope.
+        base: base of the frequencies; only with start=rope.
         start: "rope" or "normal".
     """
 

@@ -161,7 +161,7 @@ class Encoding(nn.Module):
 
         Args:
             x: input of the attention, (B, T, C).
-            positions: of the tokens.
+            positions: positions of the tokens.
         """
         return None
 

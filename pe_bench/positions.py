@@ -194,7 +194,7 @@ def random_ids(
             limit - 1. If all lengths are equal, the result has `rows` rows.
         limit: number of ids to draw from.
         generator: random number generator on the CPU; None: torch's default.
-        device: where the ids are sorted; the result is the same on all devices.
+        device: device that sorts the ids; the result is the same on all devices.
 
     Raises:
         InputError: there are fewer ids than tokens.

@@ -130,7 +130,7 @@ class Oracle(Decoder):
         answer: maps the ids of a row to the id that the model writes after each of them; ids
             beyond the row are ignored, and 0 is written where the list ends early.
         vocab_size: larger than all ids.
-        prefix_consistent: what its encoding declares.
+        prefix_consistent: declaration of its encoding.
 
     Attributes:
         seen: shape of the tokens of every forward pass.
@@ -173,7 +173,7 @@ def measure(task: Task, model: Decoder | Mapping[str, Decoder], folder: Path) ->
     Args:
         task: the task to evaluate.
         model: one for all subsets, or one for each.
-        folder: of the journals.
+        folder: folder of the journals.
     """
     rows: list[Measurement] = []
     for subset in task.subsets:

@@ -28,7 +28,7 @@ class RerunOptions:
 
     run: str = argument("folder of a run, or encoding/task/seed", "RUN")
     results: Path = results_option("where to look for encoding/task/seed; default: ./results")
-    device: str | None = device_option(None, "that of the record")
+    device: str | None = device_option(None, "the device of the record")
     keep: Path | None = option(None, "keep the repeated run there; default: a scratch folder")
 
 

@@ -167,7 +167,7 @@ def plugin_class(
     """Return the one public subclass of `Encoding` or `Task` that a module defines.
 
     Args:
-        kind: which of the two.
+        kind: "encoding" or "task".
         module: the module.
         where: the user's input, for messages.
         name: name of the class; None: the module must define exactly one.

@@ -90,7 +90,7 @@ def set_title(figure: Figure, *lines: str, beside: float = 0.0) -> Text:
     """Write lines above all panels, and return them.
 
     Args:
-        figure: where to write.
+        figure: the figure.
         lines: the lines.
         beside: width reserved for a legend, inches.
     """
@@ -118,7 +118,7 @@ def set_panel_title(
 
     Args:
         axis: the panel.
-        title: what to write.
+        title: text of the title.
         width: width in inches at which the title is wrapped; None for no wrapping.
         marked: whether labels of `mark_trained` are below the title.
     """

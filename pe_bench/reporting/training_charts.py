@@ -23,7 +23,7 @@ class Axis(NamedTuple):
     """How a quantity is shown.
 
     Attributes:
-        title: what it is, in words.
+        title: description of the quantity.
         y: label of its axis.
         log: whether the axis may be logarithmic; if not, it begins at 0.
     """

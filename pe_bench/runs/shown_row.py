@@ -17,7 +17,7 @@ class ShownRow:
     Attributes:
         ids: token ids, (T,).
         names: the text of each token, or its id as text.
-        about: where the row is from, for titles.
+        about: source of the row, for titles.
     """
 
     ids: Sequence[int]

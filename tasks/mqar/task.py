@@ -131,7 +131,7 @@ class MQAR(LengthGeneralizationTask):
 
     @property
     def views(self) -> tuple[View, ...]:
-        """As of all such tasks; of `gap`, whose rows ask one query, one of two equal curves."""
+        """The views of all such tasks, with only one of the two equal curves of `gap`."""
         kept = [view for view in super().views if view != Curve("gap", "exact_match")]
         gap = Curve("gap", "accuracy")
         labelled = replace(gap, x="tokens between pairs and query")

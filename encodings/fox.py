@@ -65,7 +65,7 @@ class FoX(Encoding):
                 )
             if not 0 < shortest <= longest < math.inf:
                 raise InputError(
-                    "fox:shortest and fox:longest must be positive and in ascending order, "
+                    "fox:shortest and fox:longest must be finite, positive and ascending, "
                     f"not {shortest} and {longest}"
                 )
             ends = math.log(shortest), math.log(longest)

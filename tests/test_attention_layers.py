@@ -168,11 +168,14 @@ def test_what_cannot_be_cached_is_refused_by_name(spec: str) -> None:
     ("given", "message"),
     [
         ({"position_ids": torch.zeros(2, 5).long()}, r"\(2, 5\), but must be \(2, 12\)"),
-        ({"position_ids": torch.zeros(3, 12).long()}, r"should be \(2, 12\) or \(1, 12\)"),
+        ({"position_ids": torch.zeros(3, 12).long()}, r"must be \(2, 12\) or \(1, 12\)"),
         ({"position_ids": torch.zeros(2, 12)}, "integers from 0 on"),
         ({"position_ids": torch.arange(-1, 11)[None]}, "integers from 0 on"),
         ({"position_ids": torch.arange(12)[None], "cache": True}, r"cache\.truncate\(lengths\)"),
-        ({"final_lengths": torch.tensor([12, 12]), "cache": True}, "given by Cache already"),
+        (
+            {"final_lengths": torch.tensor([12, 12]), "cache": True},
+            "Cache already gives final_lengths",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit(given: dict[str, Any], message: str) -> None:

@@ -52,7 +52,10 @@ BAD_INPUT = [
     ([*RUN, "--encoding", "nope", "--data", LONG], "the path, or a name in it, is too long"),
     (["report", "--results", LONG], "the path, or a name in it, is too long"),
     (["list", f"{LONG}.py"], "the path, or a name in it, is too long"),
-    ([*SCROLLS, "--data", "records", "--results", "records/new"], "records/new is inside records"),
+    (
+        [*SCROLLS, "--data", "records", "--results", "records/new"],
+        "records/new is inside the folder with data records",
+    ),
     ([*NOPE, "--device", "tpu"], "must be auto, cpu, cuda or cuda:1, not 'tpu'"),
     ([*NOPE, "--device", "cuda"], "there is no CUDA device here: use --device cpu or auto"),
     ([*NOPE, "--precision", "fp8"], "--precision: must be one of auto, fp32, bf16, not 'fp8'"),
@@ -96,13 +99,13 @@ BAD_INPUT = [
     ([*RUN, "--encodin", "nope"], "'--encodin' (did you mean '--encoding'?)"),
     (["list", "--seeds", "1"], "no option '--seeds'"),
     ([*NOPE, "--seeds", "a"], "must be a whole number, not 'a'"),
-    ([*NOPE, "--seeds", "-1"], "must not be negative"),
+    ([*NOPE, "--seeds", "-1"], "must be from 0 to 9223372036854775807, not -1"),
     (
         [*NOPE, "--seeds", "2-0"],
         "must be an increasing range of at most 1000 seeds, such as 0-4, not '2-0'",
     ),
     ([*NOPE, "--seeds", "0-9999"], "must be an increasing range of at most 1000 seeds"),
-    ([*NOPE, "--seeds", SEED], f"at most 9223372036854775807, not {SEED}"),
+    ([*NOPE, "--seeds", SEED], f"from 0 to 9223372036854775807, not {SEED}"),
     ([*NOPE, "--data", "perplexty=empty"], "perplexty"),
     ([*NOPE, "--data", "scrolls=empty"], "--data scrolls"),  # another task's
     ([*NOPE, "--pretrain.steps", "9"], "pretrain"),

@@ -152,7 +152,9 @@ def test_copies_of_the_files(name: str, flat: bool, tmp_path: Path) -> None:
     put("unrelated.jsonl.gz")
     assert copied_corpus(name, place, 9) is None
     put(source.test[0])
-    with pytest.raises(InputError, match=re.escape(f"but not {source.train[0]}: copy that")):
+    with pytest.raises(
+        InputError, match=re.escape(f"but not {source.train[0]}: copy this file from")
+    ):
         copied_corpus(name, place, 9)
     put(source.train[5])
     one = copied_corpus(name, place, 9)

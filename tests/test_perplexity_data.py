@@ -257,7 +257,11 @@ def test_a_public_corpus_is_fetched_for_larger_presets(
             "must be in another one there: name it with perplexity:corpus=pg19",
         ),
         ({"data": Path("x.bin")}, {}, "there is no file x.bin"),
-        ({"data": Path("x.bin"), "tokenizer": "bpe:300"}, {}, "holds ids, .* give its tokenizer"),
+        (
+            {"data": Path("x.bin"), "tokenizer": "bpe:300"},
+            {},
+            "has ids of an existing vocabulary, .* give its tokenizer",
+        ),
     ],
 )
 def test_bad_input(

@@ -217,7 +217,7 @@ def only_pickles(path: Path) -> None:
 
 DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no config": (lambda p: (p / "config.json").unlink(), "has no config.json"),
-    "no JSON": (lambda p: (p / "config.json").write_text("{"), "config.json is no JSON"),
+    "no JSON": (lambda p: (p / "config.json").write_text("{"), "config.json is not JSON"),
     "a list": (lambda p: (p / "config.json").write_text("[]"), "config.json is not a JSON object"),
     "no weights": (lambda p: (p / "model.safetensors").unlink(), "has neither model.safetensors"),
     "pickles": (only_pickles, "pytorch_model.bin is a pickle, which is never read"),

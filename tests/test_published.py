@@ -93,7 +93,7 @@ def test_numbers_are_found(task: str, wanted: dict[str, str], expected: list[flo
 
 def test_numbers_fit_together() -> None:
     for number in find("addition", metric="exact_match"):
-        if outside := re.search(r"([\d.]+) outside", number.known_problems):
+        if outside := re.search(r"the rest has ([\d.]+)\.$", number.known_problems):
             assert number.value == pytest.approx(25 + 0.75 * float(outside[1]), abs=0.05)
     for corpus in ("proofpile", "pg19"):  # more context, lower perplexity
         for encoding in {number.encoding for number in find("perplexity")}:

@@ -182,7 +182,7 @@ def names(encodings: Any, everyone: Sequence[str]) -> list[str]:
 def agrees(written: str, numbers: Sequence[float]) -> bool:
     """Return whether numbers, rounded as in the text, equal the text."""
     parts = re.fullmatch(r"(less than |at most )?([\d.,]+)(?: to ([\d.,]+))?", written)
-    assert parts, f"'{written}' is no number, range or limit"
+    assert parts, f"'{written}' is not a number, a range or a limit"
     bound, low, high = parts.groups()
     if bound == "less than ":
         return max(numbers) < as_number(low)

@@ -29,7 +29,7 @@ KINDS = ("nope", "rope", "alibi", "cope", "randpe", "tape")
 """Encodings that act at different places; a test of all encodings is slow beyond these."""
 
 NO_MEANS = {"effective_length"}
-"""Metrics that are no means over items."""
+"""Metrics that are not means over items."""
 
 
 def some_slow(names: Iterable[Any], everyday: Iterable[Any] = KINDS) -> list[Any]:
@@ -225,4 +225,4 @@ def means(
 
 
 def _refuse(_: list[int]) -> list[int]:
-    raise AssertionError("what is in the journal was measured again")
+    raise AssertionError("a value of the journal was measured again")

@@ -179,7 +179,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "records" / "qasper").mkdir(parents=True)
-    record = json.dumps({"id": "0", "input": "Who?\n\nA document.", "output": "Nobody"})
+    record = json.dumps({"id": "0", "input": "Who?\n\nA document.", "output": "Ann"})
     for split in ("train", "validation"):
         (tmp_path / "records" / "qasper" / f"{split}.jsonl").write_text(f"{record}\n")
     (tmp_path / "broken.py").write_text("def (\n")

@@ -44,7 +44,7 @@ def runs_of(command: str) -> list[Run]:
 
 
 def check(records: Sequence[RunRecord]) -> Counter[str]:
-    """Check the commands of a table; return the number of their runs, and of others by reason."""
+    """Check a table's commands; count their runs, and the other runs by reason."""
     made: dict[tuple[str, int], Run] = {}
     for command in list_commands(records):
         for run in runs_of(command):
@@ -103,7 +103,7 @@ OPTIONS = {
     "another start": f"--encoding tape --from rope:base=500 --task flipflop {TINY}",
     "adaptation": f"--encoding tape --from rope --task flipflop --adapt.steps 4 {TINY}",
     "adapters": "--encoding rope --from rope --task mqar --adapt.steps 4 --adapt.method lora",
-    "what is also trained": "--encoding tape --from rope --task mqar --adapt.steps 4 "
+    "further trained parameters": "--encoding tape --from rope --task mqar --adapt.steps 4 "
     "--adapt.method none --adapt.also embeddings+norms",
     "no training": "--encoding rope --task properties --model.layers 1",
 }

@@ -1,4 +1,4 @@
-"""Files are written completely or not at all, and reading returns what was written."""
+"""Files are written completely or not at all, and reading returns the written values."""
 
 import errno
 import math

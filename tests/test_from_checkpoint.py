@@ -64,7 +64,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     spec = "rope:base=300"
     model = Decoder(SHAPE, plugins.load("encoding", spec).make)
-    folder = tmp_path_factory.mktemp("checkpoint") / "tiny, of ours"
+    folder = tmp_path_factory.mktemp("checkpoint") / "tiny, saved here"
     save_checkpoint(model, folder, spec, tokenizer=ByteTokenizer())
     return folder
 

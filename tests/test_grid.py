@@ -260,7 +260,7 @@ from pathlib import Path
 from pe_bench.api import Encoding
 
 class Edits(Encoding):
-    '''Is edited by whoever builds it, as somebody might meanwhile.'''
+    '''Edits its own file when it is built, as a user might during a run.'''
     bias_of_mine = 1
 
     def __init__(self, model, layer=0):
@@ -456,7 +456,7 @@ def test_a_terminal_has_the_display_and_is_left_as_it_was(toy: Toy, tmp_path: Pa
             break
         shown += more
         if b"1/2 steps" in shown:
-            seen.touch()  # the second step goes on
+            seen.touch()  # the second step continues
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     text = shown.decode()

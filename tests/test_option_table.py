@@ -66,7 +66,7 @@ class Wider(ExecutionOptions):
     patience: int = option(3, "runs that may fail")
     time_limit: float | None = option(None, "hours")
     queue: Literal["short", "long"] = option("short", "where runs wait")
-    mail: bool = option(False, "tell somebody")
+    mail: bool = option(False, "send a mail")
     colour: bool = option(True, "print plain text")
     hosts: tuple[str, ...] = option((), "machines", flag="host")
     log: Path | None = option(None, "where lines go")

@@ -29,7 +29,7 @@ from pe_bench.runs.rebuild import rebuild
 from pe_bench.system import files
 
 COMMITTED = Path(__file__).parents[1] / "results"
-SECRET = "what nobody else may read"
+SECRET = "text that other users may not read"
 
 
 @pytest.fixture(scope="module")

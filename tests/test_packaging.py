@@ -50,7 +50,7 @@ DATA = {
     "pe_bench/text/python-v1/test.jsonl.gz",
     "pe_bench/text/python-v1/train.jsonl.gz",
 }
-AUTHOR = "-c user.name=somebody -c user.email=somebody@example.org"
+AUTHOR = "-c user.name=author -c user.email=author@example.org"
 LINKS = (("pe_bench", "encodings"), ("pe_bench", "tasks"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -176,7 +176,7 @@ def test_the_folders_are_linked_into_the_package(name: str) -> None:
     link = ROOT / "pe_bench" / name
     assert link.is_symlink() and link.readlink() == Path("..") / name
     if not (ROOT / ".git").exists():
-        pytest.skip("not a checkout: what is committed cannot be seen")
+        pytest.skip("not a git checkout: committed files cannot be listed")
     command = ["git", "ls-files", "--stage", f"pe_bench/{name}"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert listed.stdout.startswith("120000 ")  # git's mode of a link

@@ -26,7 +26,7 @@ SHIPPED = [*plugins.names("encoding"), *plugins.names("task")]
 unique = itertools.count(1)
 
 MINE = '''"""Mine, a
-try (nobody 2025).
+try (Doe 2025).
 
 More about it."""
 
@@ -37,7 +37,7 @@ class Mine(Encoding):
     """Does nothing."""
 
     def __init__(self, model, layer=0, *, size: int = 4):
-        super().__init__(model, layer)  # no options of its own
+        super().__init__(model, layer)  # without options
 '''
 HALF = 'from pe_bench.encodings.{parent} import Mine\n\nclass Half(Mine):\n    """Inherits."""\n'
 
@@ -100,7 +100,7 @@ def test_describing_all_needs_no_torch() -> None:
 
 
 def test_a_description_is_the_first_paragraph(shipped: Put) -> None:
-    assert plugins.describe("encoding", shipped(MINE).stem) == "Mine, a try (nobody 2025)."
+    assert plugins.describe("encoding", shipped(MINE).stem) == "Mine, a try (Doe 2025)."
     assert plugins.describe("encoding", shipped("x = 1\n").stem) == "(no description)"
     assert "cannot be read" in plugins.describe("encoding", shipped("def (\n").stem)
     assert "cannot be read" in plugins.describe("encoding", "absent")
@@ -153,8 +153,8 @@ def own(tmp_path: Path) -> Put:
 @pytest.mark.parametrize(
     ("old", "new", "same"),
     [
-        ("  # no options of its own", "", True),
-        ('"""Does nothing."""', '"""Does next to nothing."""', True),
+        ("  # without options", "", True),
+        ('"""Does nothing."""', '"""Does little."""', True),
         ('    """Does nothing."""\n', "", True),
         ("More about it.", "Less about it.", True),
         ("size: int = 4", "size: int = (4)", True),

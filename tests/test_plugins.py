@@ -16,7 +16,7 @@ from pe_bench.registry.options import convert
 
 unique = itertools.count()
 
-MINE = '''"""Mine, a try (nobody 2025).
+MINE = '''"""Mine, a try (Doe 2025).
 
 More about it."""
 
@@ -39,7 +39,7 @@ class Mine(Encoding):
         layout: Literal["near", "far"] = "near",
         limit: int | None = 8,
     ):
-        super().__init__(model, layer)  # no options of its own
+        super().__init__(model, layer)  # without options
 '''
 OPTIONS = "base=10000, size=4, gated=true, layout=near, limit=8"
 
@@ -128,7 +128,7 @@ BAD_FILES = {
     "raises": ("def f():\n    raise OSError('no')\n\nf()\n", "OSError: no, line 2"),
     "raises elsewhere": ("import json\n\njson.loads('')\n", "JSONDecodeError: .*, line 3"),
     "several lines": ("raise OSError('one\\ntwo')\n", "OSError: one two, line 1"),
-    "imports what is absent": ("import absent_module\n", "ModuleNotFoundError: .*, line 1"),
+    "imports an absent module": ("import absent_module\n", "ModuleNotFoundError: .*, line 1"),
     "leaves": ("import sys\n\nsys.exit(3)\n", "SystemExit: 3, line 3"),
     "no class": ("import torch\n", "exactly one public subclass of Encoding; it has none"),
     "imported only": ("from pe_bench.encodings.rope import RoPE\n", "it has none"),

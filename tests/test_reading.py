@@ -62,7 +62,7 @@ READERS: dict[str, list[str]] = {
     "report with an export": ["report", "--export", "sent"],
     "compare": ["compare", "rope", "nope"],
     "compare --all": ["compare", "--all"],
-    "compare with what is not there": ["compare", "rope", "alibi"],
+    "compare with an encoding without runs": ["compare", "rope", "alibi"],
     "export to a table": ["export", "all.csv"],
     "export to a folder": ["export", "sent"],
 }

@@ -1,4 +1,4 @@
-"""run.json and the folder of a run: reading returns what was written."""
+"""run.json and the folder of a run: reading returns the written values."""
 
 import json
 from dataclasses import replace

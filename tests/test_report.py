@@ -107,7 +107,7 @@ def test_all_seeds_are_ranked_and_those_that_learned_stand_beside(tmp_path: Path
     assert "A seed has learned the task if it reaches at least 95 % in distribution." in text
     seeds = dict(zip(csv["encoding"].astype(str), csv["learned_seeds"], strict=True))
     assert seeds == {"alibi": 3, "rope": 2, "0": 0}
-    assert set(csv["metric"]) == {"bits_per_byte"}  # a verdict is no part of a name
+    assert set(csv["metric"]) == {"bits_per_byte"}  # the verdict is not part of the name
 
 
 def test_the_training_loss_is_shown(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Toy(Task):
         if subset in fail:
             raise ZeroDivisionError("broken on purpose")
         if subset + "!" in fail:
-            raise InputError("mend your data")
+            raise InputError("repair your data")
         if subset + "^C" in fail:
             raise KeyboardInterrupt
         value = float(model(torch.arange(8)[None]).square().mean())
@@ -328,7 +328,7 @@ def test_bad_data_in_one_part_is_a_sentence_and_the_other_part_is_kept(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert toy(fail="a!") == (2, ["batch", "batch", "a", "b"])
-    assert "a: mend your data" in capsys.readouterr().err
+    assert "a: repair your data" in capsys.readouterr().err
     assert toy() == (0, ["a"])
 
 

@@ -47,7 +47,7 @@ Answer = Callable[[np.random.Generator, TokenIds], TokenIds]
 """Makes the targets (T,) of a row's tokens (T,), which are numbers from 0 on."""
 
 SYMBOLS = 5
-MANY = 50_000  # with so many symbols, training rarely has a token twice
+MANY = 50_000  # training rarely has one of these symbols twice
 
 
 class Rows(LengthGeneralizationTask):
@@ -119,7 +119,7 @@ class Constant(Rows):
 
 
 class Last(Rows):
-    """The answer is the last token, among so many that a table has seen few of them."""
+    """The answer is the last token, one of so large a number that a table has seen few of them."""
 
     symbols = MANY
 
@@ -305,7 +305,7 @@ class Explained(Position):
 
     Shortcuts:
         position table: that is the question, which this
-            line goes on about.
+            line continues.
         n-gram table of majority: another one.
 
     Args:
@@ -316,7 +316,7 @@ class Explained(Position):
 def test_a_docstring_explains_what_is_intended() -> None:
     assert explained(Position) == {}
     assert explained(Explained) == {
-        "position table": "that is the question, which this line goes on about.",
+        "position table": "that is the question, which this line continues.",
         "n-gram table of majority": "another one.",
     }
 

@@ -126,7 +126,7 @@ def test_a_closed_pipe_demotes_no_result(
         patch.setattr(sys, "stdout", stream)
         assert toy() == (0, [])
         assert record(tmp_path)[0]["status"] == "done"
-        assert toy(encodings=("nope", "rope"))[0] == 0  # the work goes on
+        assert toy(encodings=("nope", "rope"))[0] == 0  # the work continues
     assert record(tmp_path, "rope")[0]["status"] == "done"
 
 

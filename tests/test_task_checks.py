@@ -135,7 +135,7 @@ BROKEN = {
         "self.train.batch_size)).batch()._replace(targets=torch.zeros(64, 2).long())",
         {"ids": "expected (B, T) of both"},
     ),
-    "summarizes what is not there": (
+    "summarizes a missing subset": (
         "    def draw(",
         "    def summarize(self, measured):\n        rows = super().summarize(measured)\n"
         "        return [rows[0], *rows[1:]]\n\n    def draw(",

@@ -153,7 +153,7 @@ function training(chart, place, width, shown, table) {
 
 const LINES = {curve, scores}; // charts of series that the legend switches
 
-// A label of an axis without what is in brackets.
+// Shortens the label of an axis to the part before its brackets.
 const brief = words => axisLabel(words.split(" (")[0], 180);
 
 function heatmap(chart, grid, width) {

@@ -10,8 +10,8 @@ from pe_bench.commands.values import Values, signature, take_keywords
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 
-# Each function imports only the packages that it needs: pictures need no torch, encodings no
-# pandas.
+# Each function imports only the packages that it needs: pictures do not need torch, and encodings
+# do not need pandas.
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure

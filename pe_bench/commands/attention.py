@@ -29,7 +29,7 @@ class AttentionOptions:
     model: str = argument(
         "folder of a run, encoding/task/seed, or a folder of transformers", "MODEL"
     )
-    results: Path = results_option("where to look for encoding/task/seed; default: ./results")
+    results: Path = results_option("results folder with encoding/task/seed; default: ./results")
     subset: str | None = option(
         None, "subset of the item, and of the model if each subset has its own", metavar="NAME"
     )

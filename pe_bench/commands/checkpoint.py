@@ -18,7 +18,7 @@ class CheckpointOptions:
     subset: str | None = option(
         None, "subset of the model, if each subset has its own", metavar="NAME"
     )
-    results: Path = results_option("where to look for encoding/task/seed; default: ./results")
+    results: Path = results_option("results folder with encoding/task/seed; default: ./results")
 
 
 def main(values: Values) -> int:

@@ -165,7 +165,7 @@ def _read_grids(folder: Path, command: Command) -> list[Values]:
     except SystemExit:  # the parser has said why
         raise InputError(f"{path} is not a grid file that this version can read") from None
     if any("like" in grid.given for grid in grids):
-        raise InputError(f"{path} takes its settings from another folder: give that one")
+        raise InputError(f"{path} takes its settings from another folder: give that folder")
     return grids
 
 

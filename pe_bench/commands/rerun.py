@@ -27,9 +27,9 @@ class RerunOptions:
     """The options of `pe-bench rerun`, in addition to `Places`."""
 
     run: str = argument("folder of a run, or encoding/task/seed", "RUN")
-    results: Path = results_option("where to look for encoding/task/seed; default: ./results")
+    results: Path = results_option("results folder with encoding/task/seed; default: ./results")
     device: str | None = device_option(None, "the device of the record")
-    keep: Path | None = option(None, "keep the repeated run there; default: a scratch folder")
+    keep: Path | None = option(None, "folder for the repeated run; default: a temporary one")
 
 
 def main(values: Values) -> int:

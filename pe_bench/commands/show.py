@@ -20,7 +20,7 @@ class ShowOptions:
     """The options of `pe-bench show`."""
 
     run: str = argument("folder of a run, or encoding/task/seed", "RUN")
-    results: Path = results_option("where to look for encoding/task/seed; default: ./results")
+    results: Path = results_option("results folder with encoding/task/seed; default: ./results")
 
 
 def main(values: Values) -> int:

@@ -26,7 +26,7 @@ def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor
         k, v, mask = _sink_behind_last_key(k, v, mask, terms.sink)
     elif mask is None and short.serves(q, k, v):
         return short.short_attention(q, k, v, scale)
-    # Torch's fused kernels need equal widths of q, k and v (on a CPU it otherwise falls back to
+    # The fused kernels of torch need equal widths of q, k and v (on a CPU, torch otherwise needs
     # T x S memory). Padding with zeros changes neither the products nor the sums.
     widest = max(q.shape[-1], width)
     if q.is_cuda:

@@ -56,7 +56,7 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
     config = AdaptConfig(**{**kept, "steps": AdaptConfig.steps, **options.adapt})
     if config.low_rank and config.rank > task.model.width:
         raise InputError(
-            f"adapt.rank must be at most {task.model.width}, its width, not {config.rank}"
+            f"adapt.rank must be at most the model's width {task.model.width}, not {config.rank}"
         )
     if config.low_rank and "gate_proj" in config.targets and not task.model.block.gated:
         raise InputError("adapt.targets has gate_proj, but the MLP of this model has no gate")

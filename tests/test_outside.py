@@ -7,15 +7,20 @@ import os
 import shutil
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hostile import CHANGES, KINDS, pick, seal
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from made_runs import SCORE, put
+from safetensors.torch import save_file
 
+import pe_bench
+from pe_bench.checks.subject import CONFIG
 from pe_bench.cli import main
 from pe_bench.errors import InputError
 from pe_bench.results import parquet as own_parquet
@@ -27,6 +32,7 @@ from pe_bench.results.store import EXPORTED, PACKED_ROWS, read_records
 from pe_bench.runs.options import Places
 from pe_bench.runs.rebuild import rebuild
 from pe_bench.system import files
+from pe_bench.train.checkpoints import write_checkpoint
 
 COMMITTED = Path(__file__).parents[1] / "results"
 SECRET = "text that other users may not read"
@@ -205,10 +211,32 @@ def test_links_in_a_loop_are_no_folder(
     assert "pe-bench: " in run(*words.split())
 
 
-def test_files_have_the_mode_of_the_umask(tmp_path: Path) -> None:
+def write_model(folder: Path) -> None:
+    model = pe_bench.Decoder(CONFIG, pe_bench.load_encoding("rope"))
+    pe_bench.save_checkpoint(model, folder / "model", "rope")
+
+
+def write_imported(folder: Path) -> None:
+    """Write as transformers does for `pe-bench import`."""
+    save_file({"weight": torch.zeros(1)}, folder / "weights")
+    files.follow_umask(folder)
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    "text": lambda folder: files.write_atomic(folder / "file", ""),
+    "checkpoint": lambda folder: write_checkpoint(folder / "file", {}, of="a"),
+    "model": write_model,
+    "imported model": write_imported,
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_files_have_the_mode_of_the_umask(tmp_path: Path, write: Callable[[Path], None]) -> None:
     before = os.umask(0o027)
     try:
-        files.write_atomic(tmp_path / "file", "")
+        write(tmp_path)
     finally:
         os.umask(before)
-    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert written
+    assert {oct(path.stat().st_mode & 0o777) for path in written} == {"0o640"}

@@ -82,6 +82,25 @@ def test_cells_and_means(tmp_path: Path) -> None:
         assert {cell.curve for cell in task.eval_points(kind)} == {f"{kind}-length"}
 
 
+def test_lengths_and_depths_of_the_user(tmp_path: Path) -> None:
+    task = make(tmp_path, lengths="256+128", depths="0.9+0.25", samples=2)
+    points = [
+        (point.length, point.second_axis, point.split) for point in task.eval_points("passkey")
+    ]
+    assert points == [
+        (128, "0.25", ID),
+        (128, "0.9", ID),
+        (256, "0.25", OOD),
+        (256, "0.9", OOD),
+    ]
+    assert task.max_eval_tokens == 256 + task.prompts.max_number
+    for point in task.eval_points("passkey"):
+        items = task.items("passkey", point)
+        assert len(items) == 2
+        before = items.lengths - items.scored.sum(1)
+        assert before.tolist() == [point.length] * 2
+
+
 def test_means_by_depth_are_of_lengths_beyond_training(tmp_path: Path) -> None:
     task = make(tmp_path)
     rows = []

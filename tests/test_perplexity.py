@@ -22,7 +22,7 @@ from pe_bench.positions import Positions
 from pe_bench.results.items import Place, recompute
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
-from pe_bench.results.views import Headline
+from pe_bench.results.views import Column, Headline
 from pe_bench.task import TaskContext
 from pe_bench.tasks.perplexity import scored_windows
 from pe_bench.tasks.perplexity.task import Perplexity
@@ -295,15 +295,17 @@ def test_training_documents_are_joined_by_eos(context: TaskContext) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("lengths", "longest"), [(None, 64), ("24+8+16", 24)])
 def test_headline_is_the_loss_of_the_same_tokens_at_the_longest_context(
-    context: TaskContext, tmp_path: Path
+    context: TaskContext, tmp_path: Path, lengths: str | None, longest: int
 ) -> None:
-    task = Perplexity(context)
+    task = Perplexity(context, lengths=lengths)
+    most = {64: "4x", 24: "1.5x"}[longest]
     rows = evaluate(task, decoder(task), tmp_path / "journal")
     found = {(row.subset, row.metric, row.length): row for row in rows}
     bits = "bits_per_byte"
     summary = {(row.subset, row.metric): row for row in task.summarize(rows)}
-    effective = summary.pop(("4x-context", "effective_length"))
+    effective = summary.pop((f"{most}-context", "effective_length"))
     assert (effective.value, effective.status) == (0, "not_learned")  # untrained model
     assert {name: replace(row, subset="", length=0) for name, row in summary.items()} == {
         name: replace(
@@ -314,17 +316,21 @@ def test_headline_is_the_loss_of_the_same_tokens_at_the_longest_context(
         )
         for name, cell in {
             ("1x-context", bits): ("context", bits, 16),
-            ("4x-context", bits): ("context", bits, 64),
-            ("4x-context", "context_gain"): ("context", "context_gain", 64),
-            ("4x-key-tokens", bits): ("key-tokens", bits, 64),
+            (f"{most}-context", bits): ("context", bits, longest),
+            (f"{most}-context", "context_gain"): ("context", "context_gain", longest),
+            (f"{most}-key-tokens", bits): ("key-tokens", bits, longest),
             ("1x-window", bits): ("test", bits, 16),
-            ("4x-window", bits): ("test", bits, 64),
+            (f"{most}-window", bits): ("test", bits, longest),
         }.items()
     }
-    gain = summary["1x-context", bits].value - summary["4x-context", bits].value
-    assert summary["4x-context", "context_gain"].value == pytest.approx(gain)
-    assert task.headline == Headline(bits, "4x-context")
-    assert task.max_eval_tokens == 64
+    gain = summary["1x-context", bits].value - summary[f"{most}-context", bits].value
+    assert summary[f"{most}-context", "context_gain"].value == pytest.approx(gain)
+    assert task.headline == Headline(bits, f"{most}-context")
+    assert task.max_eval_tokens == longest
+    columns = {view.subset for view in task.views if isinstance(view, Column)}
+    assert columns == {"1x-context", "1x-window"} | {
+        f"{most}-{rows}" for rows in ("context", "key-tokens", "window")
+    }
 
 
 @pytest.mark.slow

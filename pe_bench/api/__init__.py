@@ -23,7 +23,7 @@ from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.metrics import Metric
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap, View
 from pe_bench.sequences.curriculum import Stage, stage_at
-from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
+from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint, parse_lengths
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.sequences.prompt_task import ZERO_SHOT, PromptTask
 from pe_bench.sequences.rows import (
@@ -138,6 +138,7 @@ __all__ = [
     "make_base",
     "mean_of",
     "pad_rows",
+    "parse_lengths",
     "progress",
     "proportion",
     "python_corpus",

@@ -10,9 +10,12 @@ import torch
 from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.llama_config import parse_config
-from pe_bench.system.files import saving
+from pe_bench.system.files import follow_umask, saving
 
 MAGIC = b"GGUF"
+PACKAGES = ("transformers", "gguf", "accelerate")
+"""Packages that transformers needs for a GGUF file."""
+
 OF_FILE = ("quantization_config", "_name_or_path")
 """Fields of a config that describe the GGUF file instead of the model."""
 
@@ -31,7 +34,7 @@ def import_gguf(file: Path, folder: Path) -> Checkpoint:
             its model; or the folder is not empty.
         SavingError: the folder cannot be written.
     """
-    missing = [name for name in ("transformers", "gguf") if find_spec(name) is None]
+    missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise InputError(f"import needs {missing[0]}: run pip install 'pe-bench[gguf]'")
     try:
@@ -50,6 +53,7 @@ def import_gguf(file: Path, folder: Path) -> Checkpoint:
             path = Path(written, "new")
             model.save_pretrained(path)
             tokenizer.save_pretrained(path)
+            follow_umask(path)
             path.replace(folder)
     return open_checkpoint(folder)
 

@@ -18,7 +18,7 @@ from pe_bench.pretrained.plain import plain_config
 from pe_bench.pretrained.tensor_names import HEAD, TensorNames
 from pe_bench.pretrained.weights import INDEX, WHOLE
 from pe_bench.registry import plugins
-from pe_bench.system.files import saving, write_atomic, write_json
+from pe_bench.system.files import replacing, saving, write_atomic, write_json
 from pe_bench.text.tokenizer import Tokenizer
 from pe_bench.text.tokenizer_files import tokenizer_files
 
@@ -113,4 +113,5 @@ def _shards(weights: dict[str, Tensor]) -> list[dict[str, Tensor]]:
 
 def _write_file(path: Path, shard: dict[str, Tensor]) -> None:
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in shard.items()}
-    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    with replacing(path) as aside:
+        safetensors.torch.save_file(tensors, aside, metadata={"format": "pt"})

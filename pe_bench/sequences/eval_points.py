@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from pe_bench.errors import InputError
+
 ID = "in-distribution"
 OOD = "out-of-distribution"
 FAR = "far"
@@ -26,3 +28,24 @@ class EvalPoint(NamedTuple):
     split: str = ""
     groups: tuple[str, ...] = ()
     curve: str = ""
+
+
+def parse_lengths(text: str, option: str) -> list[int]:
+    """Return the lengths in an option such as `2048+4096`, in ascending order.
+
+    Args:
+        text: the value of the option.
+        option: its name, for messages.
+
+    Raises:
+        InputError: a length is not a positive integer, or is given twice.
+    """
+    parts = text.split("+")
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise InputError(
+            f"{option} must be numbers of tokens joined by +, such as 2048+4096, not {text}"
+        )
+    lengths = sorted({int(part) for part in parts})
+    if len(lengths) < len(parts):
+        raise InputError(f"{option} names a length twice: {text}")
+    return lengths

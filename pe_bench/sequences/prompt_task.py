@@ -11,7 +11,7 @@ from pe_bench.errors import InputError
 from pe_bench.registry.plugins import TaskSpec
 from pe_bench.results.measurement import Measurement
 from pe_bench.sequences.curriculum import Stage, make_rows, stage_at
-from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint, parse_lengths
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.sequences.rows import Turn
 from pe_bench.task import HELD_OUT_SEED, Batch, Task, TaskContext
@@ -53,6 +53,8 @@ class PromptTask(LengthGeneralizationTask):
         vocabulary: `words`: a token for each word and digit of the prompts, which small models
             learn in minutes; `tokenizer`: the vocabulary of `--tokenizer`. With bytes, a prompt has
             four times as many tokens.
+        lengths: evaluated lengths in tokens, joined by +: 4096+8192+16384. None: multiples of the
+            training length.
     """
 
     first_subset: str = ""
@@ -72,6 +74,7 @@ class PromptTask(LengthGeneralizationTask):
         *,
         start: TaskSpec | None = None,
         vocabulary: Literal["words", "tokenizer"] = "tokenizer",
+        lengths: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(context, **options)
@@ -79,7 +82,12 @@ class PromptTask(LengthGeneralizationTask):
         self.factors = self.length_factors if context.start is None else self.zero_shot_factors
         # The vocabulary has enough words for the longest prompt of the first training.
         first = context.extends or self
-        self.max_length = int(self.factors[-1] * first.length)
+        if lengths is None:
+            self.eval_lengths = sorted({int(factor * self.length) for factor in self.factors})
+            self.max_length = int(self.factors[-1] * first.length)
+        else:
+            self.eval_lengths = parse_lengths(lengths, f"{self.name}:lengths")
+            self.max_length = max(self.eval_lengths[-1], first.length)
         self.whole_words = vocabulary == "words"
         self.tokenizer = self._tokenizer()
         self.vocabulary = self.tokenizer
@@ -125,9 +133,8 @@ class PromptTask(LengthGeneralizationTask):
         raise NotImplementedError
 
     def eval_points(self, subset: str) -> list[EvalPoint]:
-        lengths = sorted({int(factor * self.length) for factor in self.factors})
         points = []
-        for length in lengths:
+        for length in self.eval_lengths:
             trained = length <= self.length and not self.zero_shot
             if length >= self.min_length(subset):
                 points.append(EvalPoint(length, split=ID if trained else OOD))

@@ -47,14 +47,27 @@ def replacing(path: Path) -> Iterator[Path]:
         _remove_leftovers(path)
         aside = path.with_name(f"{_aside(path)}{os.getpid()}-{secrets.token_hex(4)}")
         aside.touch(exist_ok=False)  # the file mode follows the umask, unlike with `tempfile`
+        mode = stat.S_IMODE(aside.stat().st_mode)
         try:
             yield aside
+            aside.chmod(mode)  # safetensors makes a new file that only its owner can read
             with aside.open("rb") as file:
                 os.fsync(file.fileno())
             aside.replace(path)
         except BaseException:
             aside.unlink(missing_ok=True)
             raise
+
+
+def follow_umask(folder: Path) -> None:
+    """Give the files of a folder the mode of a new file; safetensors ignores the umask."""
+    new = folder / f".{secrets.token_hex(4)}"
+    new.touch(exist_ok=False)
+    mode = stat.S_IMODE(new.stat().st_mode)
+    new.unlink()
+    for path in folder.iterdir():
+        if path.is_file():
+            path.chmod(mode)
 
 
 def _aside(path: Path) -> str:

@@ -16,6 +16,7 @@ from pe_bench.api import (
     Batch,
     EvalPoint,
     Headline,
+    InputError,
     Items,
     Measurement,
     Place,
@@ -39,6 +40,24 @@ EVAL_SEED = 20_250_301
 INTERVAL = 1000
 MAX_INTERVALS = 8
 TRIALS = 20
+
+
+def parse_depths(text: str) -> list[float]:
+    """Return depths such as `0.1+0.5+0.9`, in ascending order.
+
+    Raises:
+        InputError: a depth is not a number from 0 to 1, or is given twice.
+    """
+    try:
+        depths = sorted({float(part) for part in text.split("+")})
+    except ValueError:
+        depths = []
+    if len(depths) < len(text.split("+")) or not 0 <= depths[0] <= depths[-1] <= 1:
+        raise InputError(
+            "passkey:depths must be different numbers from 0 to 1, joined by +, such as "
+            f"0.1+0.5+0.9, not {text}"
+        )
+    return depths
 
 
 class Passkey(PromptTask):
@@ -85,6 +104,8 @@ class Passkey(PromptTask):
 
     Args:
         kinds: `passkey`, or `all` three.
+        depths: depths of the key in protocol strict, from 0 to 1 and joined by +: 0.1+0.5+0.9.
+            None: 0 to 1 in tenths.
     """
 
     length_factors = EVAL_LENGTH_FACTORS
@@ -120,13 +141,21 @@ class Passkey(PromptTask):
         context: TaskContext,
         *,
         kinds: Literal["passkey", "all"] = "all",
+        depths: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(context, **options)
         self.strict = context.protocol == "strict"
+        for option, value in {"lengths": options.get("lengths"), "depths": depths}.items():
+            if value is not None and not self.strict:
+                raise InputError(
+                    f"passkey:{option} has no effect in protocol paper, which sets its {option} "
+                    "itself: leave the option out, or use protocol strict"
+                )
+        self.depths = DEPTHS if depths is None else parse_depths(depths)
         numbers = (10_000, 100_000) if self.strict else (1, 50_000)
         # A checkpoint that was not trained on prompts is evaluated at its own lengths.
-        has_far = self.strict and not self.zero_shot
+        has_far = self.strict and not self.zero_shot and options.get("lengths") is None
         self.far_lengths = [factor * self.length for factor in FAR_FACTORS] if has_far else []
         longest = max([self.max_length, *self.far_lengths])
         self.prompts = Prompts(self.tokenizer, longest, self.names, numbers)
@@ -152,9 +181,8 @@ class Passkey(PromptTask):
         """Choose the lengths and depths of the evaluation."""
         if self.strict:
             self.max_train_axis = self.length
-            lengths = {int(factor * self.length) for factor in self.factors}
-            self.lengths = sorted(lengths)
-            self.depths = [f"{depth:.1f}" for depth in DEPTHS]
+            self.lengths = self.eval_lengths
+            self.depth_names = [str(depth) for depth in self.depths]
             self.max_eval_tokens = self.lengths[-1] + self.prompts.max_number
             longest = max([*self.lengths, *self.far_lengths])
             self.max_far_tokens = longest + self.prompts.max_number
@@ -163,7 +191,7 @@ class Passkey(PromptTask):
             intervals = int(self.factors[-1] * self.max_train_axis) // INTERVAL
             intervals = min(MAX_INTERVALS, max(1, intervals))
             self.lengths = [INTERVAL * (i + 1) for i in range(intervals)]
-            self.depths = [""]
+            self.depth_names = [""]
             self.max_eval_tokens = int(self._make_items("passkey", self.lengths[-1]).lengths.max())
             self.axes = {"length": "tokens of the prompt, nominal", "second": ""}
 
@@ -174,20 +202,22 @@ class Passkey(PromptTask):
                 trained = length <= self.max_train_axis and not self.zero_shot
                 split = ID if trained else OOD
                 curve = f"{subset}-length" if self.strict else ""
-                points += [EvalPoint(length, depth, split, curve=curve) for depth in self.depths]
+                points += [
+                    EvalPoint(length, depth, split, curve=curve) for depth in self.depth_names
+                ]
         if not FORMATS[subset].is_list:  # a far list would need more names than exist
             for length in self.far_lengths:
                 for depth in FAR_DEPTHS:
-                    points.append(EvalPoint(length, f"{depth:.1f}", FAR, curve=f"{subset}-length"))
+                    points.append(EvalPoint(length, str(depth), FAR, curve=f"{subset}-length"))
         return points
 
     def items(self, subset: str, point: EvalPoint) -> Sequences:
         items = self._length_items(subset, point.length)
-        depths = self.depths
+        names = self.depth_names
         if point.split == FAR:
-            depths = [f"{depth:.1f}" for depth in FAR_DEPTHS]
-        each = len(items) // len(depths)
-        return items.take(np.arange(each) + each * depths.index(point.second_axis))
+            names = [str(depth) for depth in FAR_DEPTHS]
+        each = len(items) // len(names)
+        return items.take(np.arange(each) + each * names.index(point.second_axis))
 
     def _make_items(self, subset: str, length: int) -> Sequences:
         """Return the items of one length, depth by depth."""
@@ -196,7 +226,7 @@ class Passkey(PromptTask):
         rng = np.random.default_rng([EVAL_SEED, self.all_subsets.index(subset), length])
         split = FAR if length in self.far_lengths else ""
         samples = self.count(subset, EvalPoint(length, split=split))
-        depths = np.repeat(FAR_DEPTHS if split else DEPTHS, samples)
+        depths = np.repeat(FAR_DEPTHS if split else self.depths, samples)
         return collate(self.prompts.samples(subset, rng, np.full(len(depths), length), depths))
 
     def prompt_batch(self, seed: int, step: int, done: float = 1.0) -> Batch:

@@ -15,13 +15,7 @@ RESAMPLES = 1000
 KEPT = 0.85  # fraction of the score at the training length that defines the effective length
 CONTEXT_AXIS = "context, tokens (those that count among them)"
 
-VIEWS = (
-    Column("1x-context", "bits_per_byte", at_trained_length=True),
-    Column("4x-context", "context_gain"),
-    Column("4x-context", "effective_length", "context"),
-    Column("4x-key-tokens", "bits_per_byte"),
-    Column("1x-window", "bits_per_byte"),
-    Column("4x-window", "bits_per_byte"),
+CURVES = (
     Curve("context", "bits_per_byte", "the same tokens under more context", CONTEXT_AXIS),
     Curve("key-tokens", "bits_per_byte", "the key tokens among them", CONTEXT_AXIS),
     Curve(
@@ -34,17 +28,35 @@ VIEWS = (
 )
 
 
-def corpus_views(names: Sequence[str]) -> tuple[View, ...]:
-    """Return the columns and panels of several corpora: for the mean and for each corpus."""
-    columns: list[View] = [view for view in VIEWS if isinstance(view, Column)]
+def make_views(longest: str, corpora: Sequence[str] = ()) -> tuple[View, ...]:
+    """Return the columns and panels of one corpus, or of several and their mean.
+
+    Args:
+        longest: the longest windows in training lengths, such as `4x`.
+        corpora: names of the corpora, if there are several.
+    """
+    columns = [
+        Column("1x-context", "bits_per_byte", at_trained_length=True),
+        Column(f"{longest}-context", "context_gain"),
+        Column(f"{longest}-context", "effective_length", "context"),
+        Column(f"{longest}-key-tokens", "bits_per_byte"),
+        Column("1x-window", "bits_per_byte"),
+        Column(f"{longest}-window", "bits_per_byte"),
+    ]
+    if not corpora:
+        return (*columns, *CURVES)
     curves: list[View] = []
-    for name in names:
-        columns.append(Column(f"{name}-4x-context", "bits_per_byte"))
-        for view in VIEWS:
-            if isinstance(view, Curve):
-                title = f"{name}: {view.title}"
-                curves.append(replace(view, subset=f"{name}-{view.subset}", title=title))
+    for name in corpora:
+        columns.append(Column(f"{name}-{longest}-context", "bits_per_byte"))
+        for view in CURVES:
+            title = f"{name}: {view.title}"
+            curves.append(replace(view, subset=f"{name}-{view.subset}", title=title))
     return (*columns, *curves)
+
+
+def in_training_lengths(longest: int, trained: int) -> str:
+    """Return the longest windows in training lengths, such as `4x` or `1.5x`."""
+    return f"{longest / trained:.4g}x"
 
 
 def of_corpus(items: Items, name: str) -> Items:
@@ -91,13 +103,14 @@ def summary_names(trained: int, longest: int) -> dict[Place, str]:
         trained: number of tokens of a training window.
         longest: number of tokens of an evaluation window.
     """
+    most = in_training_lengths(longest, trained)
     return {
         Place("context", "bits_per_byte", trained): "1x-context",
-        Place("context", "bits_per_byte", longest): "4x-context",
-        Place("context", "context_gain", longest): "4x-context",
-        Place("key-tokens", "bits_per_byte", longest): "4x-key-tokens",
+        Place("context", "bits_per_byte", longest): f"{most}-context",
+        Place("context", "context_gain", longest): f"{most}-context",
+        Place("key-tokens", "bits_per_byte", longest): f"{most}-key-tokens",
         Place("test", "bits_per_byte", trained): "1x-window",
-        Place("test", "bits_per_byte", longest): "4x-window",
+        Place("test", "bits_per_byte", longest): f"{most}-window",
     }
 
 
@@ -197,7 +210,8 @@ def summary_rows(
             rows.append(replace(row, subset=name, length=None, status=shown))
     effective = effective_length(curve, trained) if learned else 0
     n = sum(row.n for row in curve.values())
-    return [*rows, Measurement("4x-context", "effective_length", effective, n, status=status)]
+    subset = names[Place("context", "bits_per_byte", longest)]
+    return [*rows, Measurement(subset, "effective_length", effective, n, status=status)]
 
 
 def context_curve(measured: Sequence[Measurement]) -> dict[int, Measurement]:

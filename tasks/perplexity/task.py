@@ -29,14 +29,15 @@ from pe_bench.api import (
     TaskContext,
     TrainConfig,
     View,
+    parse_lengths,
     progress,
 )
 from pe_bench.tasks.perplexity.ngram_tables import MAX_TOKENS, NAMES, NgramTables
 from pe_bench.tasks.perplexity.rows import (
-    VIEWS,
     context_curve,
-    corpus_views,
+    in_training_lengths,
     make_items,
+    make_views,
     mean_rows,
     of_corpus,
     row_of,
@@ -117,6 +118,9 @@ class Perplexity(Task):
             or a download. None: the test part of the training corpus.
         windows: number of test windows of each corpus, spread evenly over all; 0: all.
         stride: number of tokens of a tail; None: the length of the shortest windows.
+        lengths: lengths of windows and contexts in tokens, joined by +, such as 4096+8192+12288:
+            the training length, and a longer one. The names of rows follow the longest, such as
+            `1.5x-context`. None: a quarter to 4 times the training length.
         train_files: number of files of a public corpus' train split, used one after the other.
     """
 
@@ -127,7 +131,7 @@ class Perplexity(Task):
         "context_gain": Metric("gain over 1x-context, bits per byte", higher_is_better=True),
         "effective_length": Metric("effective length", "tokens", higher_is_better=True),
     }
-    views: tuple[View, ...] = VIEWS
+    views: tuple[View, ...] = make_views("4x")
     axes = {"length": "tokens from the start of the window", "second": ""}
     protocols = ("strict", "paper")
     check_options = {"windows": 8}
@@ -182,9 +186,13 @@ class Perplexity(Task):
         windows: int = 0,
         stride: int | None = None,
         train_files: int = 1,
+        lengths: str | None = None,
     ) -> None:
         super().__init__(context)
-        self.lengths = sorted({max(1, int(f * self.length)) for f in EVAL_LENGTH_FACTORS})
+        self.lengths = self._lengths(lengths)
+        most = in_training_lengths(self.lengths[-1], self.length)
+        self.headline = Headline("bits_per_byte", f"{most}-context")
+        self.views = make_views(most)
         self.max_eval_tokens = self.lengths[-1]
         self.stride = self.lengths[0] if stride is None else stride
         if windows < 0:
@@ -206,7 +214,7 @@ class Perplexity(Task):
         if test is not None:
             self.texts = open_tests(context, corpus, test, self.tokenizer, self.tokens)
             self.all_subsets = tuple(self.texts)
-            self.views = corpus_views(self.all_subsets)
+            self.views = make_views(most, self.all_subsets)
             parts = [content, *(text.fingerprint for text in self.texts.values())]
             content = hashlib.sha256("+".join(parts).encode()).hexdigest()
         self.by_corpus = test is not None
@@ -218,6 +226,18 @@ class Perplexity(Task):
         self.training = TrainingText(
             self.tokens, self.tokenizer.bos, self.train, self.length, context.hold_out
         )
+
+    def _lengths(self, given: str | None) -> list[int]:
+        """Return the lengths of windows and contexts, in ascending order."""
+        if given is None:
+            return sorted({max(1, int(f * self.length)) for f in EVAL_LENGTH_FACTORS})
+        lengths = parse_lengths(given, "perplexity:lengths")
+        if self.length not in lengths or lengths[-1] == self.length:
+            raise InputError(
+                f"perplexity:lengths must have the training length, {self.length}, and a longer "
+                f"one, not {given}"
+            )
+        return lengths
 
     def skip(self, encoding: Encoding) -> str | None:
         """Return why the task cannot be run, including that no test document is long enough."""

@@ -1,4 +1,4 @@
-"""Record the commit in what is built, so that runs of an installed package name it."""
+"""Record the commit in built packages, so that runs of an installed package name it."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ PLACE = Path("pe_bench/system/built_from.json")  # read by pe_bench/system/commi
 
 
 def record_commit(folder: str) -> None:
-    """Write the commit of this checkout into a folder that is built; without git, write nothing."""
+    """Write the commit of this checkout into the built folder; without git, write nothing."""
 
     def git(*args: str) -> str:
         return subprocess.check_output(["git", "-C", str(ROOT), *args], text=True).strip()

@@ -1,12 +1,12 @@
-"""A training step of this decoder with RoPE beside those of other libraries, in one process.
+"""Compare a training step of this decoder with RoPE with those of other libraries, in one process.
 
     python benchmarks/decoders.py
     python benchmarks/decoders.py --device cuda --precision bf16 --layers 12 --batch 8
 
-All models have one shape: a Llama with SwiGLU, RMSNorm and no biases. They take turns, so that
-whatever slows the machine slows all; ratios are medians over the repetitions of one time over that
-of this decoder. A library that is not installed is left out, with the reason: none of them is a
-dependency.
+All models have the shape of a Llama with SwiGLU, RMSNorm and no biases. They alternate, so that a
+slow machine affects all of them. Ratios are times divided by the time of this decoder, as medians
+over the repetitions. A library that is not installed is left out with the reason, because none of
+them is a dependency.
 """
 
 import argparse
@@ -32,14 +32,14 @@ from pe_bench.tasks.efficiency.timing import quartiles, seconds_of
 
 VOCABULARY = 256
 OURS = "pe-bench"
-LEAST = 3  # repetitions, whatever they take
+LEAST = 3  # minimum number of repetitions
 
 
 class Step:
     """A step of AdamW on one batch of random tokens.
 
     Args:
-        model: its weights, on the device.
+        model: the model, on the device.
         logits: maps (B, N) ids to (B, N, vocabulary) logits.
         args: shape and precision.
     """
@@ -73,7 +73,7 @@ class Step:
 
 
 def ours(args: argparse.Namespace) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
-    """Return this decoder with RoPE and what gives its logits."""
+    """Return this decoder with RoPE, and the function that returns its logits."""
     config = ModelConfig(
         layers=args.layers,
         heads=args.heads,
@@ -87,7 +87,7 @@ def ours(args: argparse.Namespace) -> tuple[nn.Module, Callable[[Tensor], Tensor
 
 
 def hugging_face(args: argparse.Namespace) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
-    """Return the Llama of transformers and what gives its logits."""
+    """Return the Llama of transformers, and the function that returns its logits."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -105,7 +105,7 @@ def hugging_face(args: argparse.Namespace) -> tuple[nn.Module, Callable[[Tensor]
 
 
 def litgpt(args: argparse.Namespace) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
-    """Return the Llama of litgpt and what gives its logits."""
+    """Return the Llama of litgpt, and the function that returns its logits."""
     from litgpt import GPT, Config
 
     config = Config(
@@ -127,7 +127,7 @@ def litgpt(args: argparse.Namespace) -> tuple[nn.Module, Callable[[Tensor], Tens
 
 
 def x_transformers(args: argparse.Namespace) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
-    """Return a decoder of x-transformers of the same shape and what gives its logits."""
+    """Return a decoder of x-transformers of the same shape, and the function for its logits."""
     from x_transformers import Decoder as Layers
     from x_transformers import TransformerWrapper
 
@@ -164,7 +164,7 @@ LIBRARIES: dict[str, Callable[[argparse.Namespace], Any]] = {
 
 
 def make_steps(args: argparse.Namespace) -> tuple[dict[str, Step], dict[str, str]]:
-    """Return a step of each library, and why the others are left out."""
+    """Return a step of each library, and the reasons why others are left out."""
     steps = {}
     missing = {}
     for name, make in LIBRARIES.items():
@@ -183,7 +183,7 @@ def make_steps(args: argparse.Namespace) -> tuple[dict[str, Step], dict[str, str
 
 
 def measure(steps: dict[str, Step], args: argparse.Namespace) -> dict[str, list[float]]:
-    """Return the seconds of each repetition; the first to run is another one every time."""
+    """Return the seconds of each repetition; the order rotates."""
     names = list(steps)
     times: dict[str, list[float]] = {name: [] for name in names}
     for step in steps.values():
@@ -219,7 +219,7 @@ def describe_times(steps: dict[str, Step], times: dict[str, list[float]]) -> str
 
 
 def version(name: str) -> str:
-    """Return the version of an installed package; empty: it is not known."""
+    """Return the version of an installed package; empty if unknown."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -227,7 +227,7 @@ def version(name: str) -> str:
 
 
 def parse(given: list[str] | None = None) -> argparse.Namespace:
-    """Return the options of the command, or those that are given."""
+    """Return the options from the command line, or from `given`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
@@ -235,14 +235,16 @@ def parse(given: list[str] | None = None) -> argparse.Namespace:
     for name, value in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=value, help=f"default: {value}")
     parser.add_argument("--repeats", type=int, default=10, help="default: 10")
-    parser.add_argument("--warm-up", type=int, default=2, help="steps that do not count, 2")
-    parser.add_argument("--seconds", type=float, default=300.0, help="most for repetitions, 300")
+    parser.add_argument("--warm-up", type=int, default=2, help="warm-up steps, 2")
+    parser.add_argument(
+        "--seconds", type=float, default=300.0, help="maximum seconds for the repetitions, 300"
+    )
     parser.add_argument("--out", type=Path, help="file for all times, JSON")
     return parser.parse_args(given)
 
 
 def main() -> None:
-    """Measure all libraries that are there, print a table, and write a file if asked to."""
+    """Measure all installed libraries, print a table, and write a file if --out is given."""
     args = parse()
     steps, missing = make_steps(args)
     times = measure(steps, args)

@@ -1,4 +1,4 @@
-"""Measurements on a GPU: expectations beside findings.
+"""Measurements on a GPU, compared with expectations.
 
     python benchmarks/gpu_first.py --out results/gpu
     python benchmarks/gpu_first.py --only attention training
@@ -38,19 +38,19 @@ from pe_bench.system import environment
 from pe_bench.task import Batch
 from pe_bench.train.loop import train
 
-KERNELS = ("math", "flash", "mem_efficient", "cudnn")  # as torch numbers them
+KERNELS = ("math", "flash", "mem_efficient", "cudnn")  # numbers of torch
 GIB = 2**30
 
 
 @dataclass(frozen=True)
 class Row:
-    """One expectation.
+    """One measurement and its expectation.
 
     Attributes:
-        what: was measured.
-        expected: in words.
-        found: in words.
-        holds: None where there is nothing to compare.
+        what: the measured quantity.
+        expected: the expectation, in words.
+        found: the result, in words.
+        holds: whether the expectation holds; None if there is nothing to compare.
     """
 
     what: str
@@ -61,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Bench:
-    """The machine, and sizes: those of the presets `small`, or tiny ones to try the script."""
+    """The device, and the sizes: those of the presets `small`, or tiny ones to test the script."""
 
     device: str
     tiny: bool
@@ -80,27 +80,27 @@ class Bench:
         return small
 
     def model(self, spec: str, config: ModelConfig | None = None) -> Decoder:
-        """Return a decoder, always the same."""
+        """Return a decoder with fixed weights."""
         torch.manual_seed(0)
         make = plugins.load("encoding", spec).make
         return Decoder(config or self.config(), make).to(self.device)
 
     def tokens(self, rows: int, length: int) -> Tensor:
-        """Return random tokens (rows, length), always the same."""
+        """Return fixed random tokens, (rows, length)."""
         generator = torch.Generator().manual_seed(1)
         return torch.randint(64, (rows, length), generator=generator).to(self.device)
 
     def half(self) -> AbstractContextManager[object]:
-        """Return autocast as in a run."""
+        """Return the autocast context of a run."""
         return torch.autocast(self.device, torch.bfloat16, cache_enabled=False)
 
     def wait(self) -> None:
-        """Wait until the device has done all."""
+        """Wait until the device has finished all work."""
         if self.cuda:
             torch.cuda.synchronize()
 
     def milliseconds(self, call: Callable[[], object], repeats: int = 10) -> float:
-        """Return the median time of a call, after three that do not count."""
+        """Return the median time of a call in milliseconds, after three warm-up calls."""
         repeats = 2 if self.tiny else repeats
         for _ in range(1 if self.tiny else 3):
             call()
@@ -114,7 +114,7 @@ class Bench:
         return statistics.median(times)
 
     def peak_gib(self, call: Callable[[], object]) -> float:
-        """Return the most memory that a call takes, in GiB; 0 on a CPU."""
+        """Return the peak memory of a call in GiB; 0 on a CPU."""
         if not self.cuda:
             call()
             return 0.0
@@ -125,7 +125,7 @@ class Bench:
 
 
 def machine(bench: Bench) -> Iterator[Row]:
-    """Is it the GPU, and are the switches as they should be?"""
+    """Is the device a GPU, and do global flags have the expected values?"""
     about = environment.describe(bench.device)
     yield Row("device", "H100", str(about["device"]))
     yield Row("driver, CUDA", "580 or later, 13.0", f"{about['driver']}, {about['cuda']}")
@@ -137,7 +137,7 @@ def machine(bench: Bench) -> Iterator[Row]:
 
 
 def kernels(bench: Bench) -> Iterator[Row]:
-    """Which kernel does torch choose? Widths of 65 and 67 are what padding to 8 avoids."""
+    """Which kernel does torch choose? Padding to multiples of 8 avoids widths such as 65 and 67."""
     expected = {
         "float32": {64: "mem_efficient", 65: "math", 72: "mem_efficient", 128: "mem_efficient"},
         "bfloat16": {64: "flash", 67: "flash", 72: "flash", 128: "flash"},
@@ -160,7 +160,7 @@ def attention(bench: Bench) -> Iterator[Row]:
     length = 64 if bench.tiny else 4096
     heads = 2 if bench.tiny else 12
     q, k, v = torch.randn(3, 1, heads, length, 64, device=bench.device).bfloat16()
-    wide = torch.cat([v, v], dim=-1)  # TAPE's values carry 64 channels more
+    wide = torch.cat([v, v], dim=-1)  # TAPE's values have 64 additional channels
     table = torch.randn(heads, length, device=bench.device)
     decay = torch.randn(1, heads, length, device=bench.device).cumsum(-1).double()
     cases: dict[str, tuple[Tensor, LogitTerms, Backend, tuple[float, float] | None]] = {
@@ -178,7 +178,7 @@ def attention(bench: Bench) -> Iterator[Row]:
         expected = f"at most {most[0]} and {most[1]}" if most else ""
         try:
             times = _times(bench, q, k, values, terms, backend)
-        except Exception as error:  # one that fails is a finding
+        except Exception as error:  # a failure is a result
             yield Row(name, expected, _first_line(error), False if bench.cuda else None)
             continue
         ratios = [one / two for one, two in zip(times, flash, strict=True)]
@@ -246,7 +246,7 @@ def flex_terms(bench: Bench) -> Iterator[Row]:
                 expected = f"errors below {most:.0e}"
                 try:
                     worst, flex, blocked = _compare_flex(dtype, kind, width)
-                except Exception as error:  # one that fails is a finding
+                except Exception as error:  # a failure is a result
                     yield Row(what, expected, _first_line(error), False)
                     continue
                 found = f"{worst:.1e}; {flex:.2f} ms, blocked {blocked:.2f} ms"
@@ -334,7 +334,7 @@ def training(bench: Bench) -> Iterator[Row]:
 
 
 def scarce_memory(bench: Bench) -> Iterator[Row]:
-    """Does a training go on where memory ends, to the same losses?"""
+    """Does a training with too little memory continue, with the same losses?"""
     rows, length = (4, 16) if bench.tiny else (64, 1024)
     config = TrainConfig(steps=4, batch_size=rows, length=length, lr=1e-4)
 
@@ -363,7 +363,7 @@ def scarce_memory(bench: Bench) -> Iterator[Row]:
 
 
 def waits(bench: Bench) -> Iterator[Row]:
-    """How often does a training step wait for the device? Never, says a CPU."""
+    """How often does a training step wait for the device? On a CPU, the expectation is never."""
     names = ["rope", "alibi", "learned", "randpe", "xpos", "sandwich", "t5", "tape", "fox", "path"]
     for name in names[:2] if bench.tiny else names:
         step = Step(bench, name)
@@ -408,7 +408,7 @@ def decoding(bench: Bench) -> Iterator[Row]:
 
 
 def repeated(bench: Bench) -> Iterator[Row]:
-    """Does the same training end in the same weights?"""
+    """Do two equal trainings have the same final weights?"""
     for name in ("rope", "t5", "cope")[: 1 if bench.tiny else 3]:
         weights = []
         for _ in range(2):
@@ -458,7 +458,7 @@ def _small(bench: Bench) -> Callable[[], None]:
 
 
 def compiled(bench: Bench) -> Iterator[Row]:
-    """What would torch.compile save? Nothing is compiled now but flex attention."""
+    """How much time does torch.compile save? The engine compiles only flex attention."""
     if not bench.cuda:
         yield Row("compiled step, x plain", "0.7", "needs CUDA")
         return
@@ -498,11 +498,11 @@ PARTS: dict[str, tuple[Callable[[Bench], Iterator[Row]], int]] = {
     "compiled": (compiled, 90),
     "checks": (checks, 330),
 }
-"""Each part, and the seconds that it may take: 22 minutes in all."""
+"""The parts, with their time limits in seconds: 22 minutes in all."""
 
 
 def run_part(name: str, bench: Bench) -> Iterator[Row]:
-    """Yield what a part finds; a crash is a finding."""
+    """Yield the results of a part; a crash is a result."""
     try:
         yield from PARTS[name][0](bench)
     except Exception as error:
@@ -510,7 +510,7 @@ def run_part(name: str, bench: Bench) -> Iterator[Row]:
 
 
 def run_apart(name: str, bench: Bench, out: Path) -> Iterator[Row]:
-    """Yield what a part finds in a separate process, whose output goes to a log."""
+    """Yield the results of a part in a separate process, whose output goes to a log."""
     seconds = PARTS[name][1]
     log = out / f"{name}.log"
     kept = out / f"{name}.json"
@@ -534,7 +534,7 @@ def run_apart(name: str, bench: Bench, out: Path) -> Iterator[Row]:
 
 
 def describe(found: dict[str, list[Row]]) -> str:
-    """Return what was expected beside what was found as a Markdown table."""
+    """Return expectations and results as a Markdown table."""
     words = {True: "yes", False: "**no**", None: ""}
     table = []
     for part, rows in found.items():
@@ -548,10 +548,10 @@ def _first_line(error: Exception) -> str:
 
 
 def parse(given: list[str] | None = None) -> argparse.Namespace:
-    """Return the options of the command, or those that are given."""
+    """Return the options from the command line, or from `given`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="sizes to try the script itself")
+    parser.add_argument("--tiny", action="store_true", help="small sizes to test the script itself")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="these parts")
     parser.add_argument("--out", type=Path, default=Path("results/gpu"), help="results/gpu")
     # For the processes of the parts.

@@ -1,10 +1,11 @@
-"""What a report costs: of a folder with many runs, of the same once more, of one more run.
+"""Measure the time of reports on many runs: the first one, one without new runs, one with a new
+run.
 
     python benchmarks/report.py                         # 25 encodings x 10 tables x 5 seeds
 
-The runs are those of `results/` written again under other names, their numbers moved a little so
-that no two are equal. They are timed, not to be looked at. Times are of a process that does nothing
-else, in CPU seconds of it and of the processes that it starts, and on the clock.
+The runs are copies of those in `results/` under other names, with slightly changed numbers so that
+no two are equal. Only the times are of interest. They are CPU seconds of a separate process and the
+processes that it starts, and wall time.
 """
 
 import argparse
@@ -40,12 +41,12 @@ FOLDERS = ("quick", "scrolls")  # of results/
 
 
 def main() -> None:
-    """Write the runs, report on them three times and print what that took."""
+    """Write the runs, report on them three times and print the times."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--encodings", type=int, default=25)
     arguments.add_argument("--tables", type=int, default=10)
-    arguments.add_argument("--runs", type=int, help="most runs in all tables together")
-    arguments.add_argument("--keep", type=Path, help="folder for the runs, which is not removed")
+    arguments.add_argument("--runs", type=int, help="largest number of runs in all tables")
+    arguments.add_argument("--keep", type=Path, help="folder for the runs; it is not removed")
     args = arguments.parse_args()
     folder = args.keep or Path(tempfile.mkdtemp())
     made = make_runs(folder, args.encodings, args.tables, args.runs)
@@ -63,7 +64,7 @@ def main() -> None:
 
 
 def make_runs(folder: Path, encodings: int, tables: int, most: int | None = None) -> list[Path]:
-    """Write runs of so many encodings in so many tables, and return their folders.
+    """Write runs of the given numbers of encodings and tables, and return their folders.
 
     Args:
         folder: results folder to write to.
@@ -80,7 +81,7 @@ def make_runs(folder: Path, encodings: int, tables: int, most: int | None = None
     written = []
     for table in range(tables):
         task = tasks[table % len(tasks)]
-        digest = f"{table:08x}"  # a task's second table has settings of its own
+        digest = f"{table:08x}"  # the second table of a task has other settings
         for (_, seed), models in sorted((key, of) for key, of in found.items() if key[0] == task):
             for number in range(encodings):
                 if len(written) == most:
@@ -94,7 +95,7 @@ def make_runs(folder: Path, encodings: int, tables: int, most: int | None = None
 
 
 def _write_run(folder: Path, model: RunRecord, changed: RunRecord, move: float) -> Path:
-    """Write a run with the numbers of another one, times `move`."""
+    """Write a run with the numbers of another one multiplied by `move`."""
     name = f"seed{changed.seed}-{changed.settings_digest}"
     target = folder / "runs" / changed.task / slug(changed.encoding) / name
     rows = [
@@ -113,14 +114,14 @@ def _write_run(folder: Path, model: RunRecord, changed: RunRecord, move: float) 
 
 
 def _report(folder: Path) -> list[str]:
-    """Report on a folder and return CPU seconds, seconds and MiB at most."""
+    """Report on a folder and return CPU seconds, seconds and peak MiB."""
     before = os.times()
     begin = time.perf_counter()
     command = ["-m", "pe_bench", "report", "--results", str(folder)]
     subprocess.run([sys.executable, *command], check=True, stdout=subprocess.DEVNULL)
     seconds = time.perf_counter() - begin
     after = os.times()
-    cpu = sum(after[2:4]) - sum(before[2:4])  # of processes that have ended
+    cpu = sum(after[2:4]) - sum(before[2:4])  # only of processes that have ended
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     return [f"{cpu:.1f}", f"{seconds:.1f}", f"{peak:,.0f}"]
 

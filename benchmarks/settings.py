@@ -1,14 +1,13 @@
-"""Compare settings of presets on held-out draws, under seeds that no table reports.
+"""Compare settings of presets on held-out draws, with seeds that no table reports.
 
     python benchmarks/settings.py --out settings.jsonl
     python benchmarks/settings.py --out settings.jsonl --device cuda --jobs 14
     python benchmarks/settings.py --out settings.jsonl --show
 
 Every setting differs in one value from the first version of the preset `quick`. The score is the
-percentage of correct tokens among those that the loss counts, each after the correct tokens before
-it, on the batches that `--tune` uses for its choice. docs/running.md has the rule that reads the
-table of `--show`. Every training is stored when it ends, and the command continues where it was
-interrupted.
+percentage of correct tokens among the tokens with a loss, given the correct tokens before them, on
+the batches that `--tune` uses. docs/running.md has the rule that chooses a setting from the table
+of `--show`. Every training is stored when it ends, and an interrupted command can be repeated.
 """
 
 import argparse
@@ -40,13 +39,13 @@ from pe_bench.train import loop
 ENCODINGS = ("rope", "alibi", "t5")
 SEEDS = (2000, 2001)
 BATCHES = 32  # held-out batches of a score
-COUNTED = 400  # training batches that the baselines count
+COUNTED = 400  # number of training batches that the baselines count
 FIRST: dict[str, tuple[str, dict[str, Any]]] = {
     "ruler": ("ruler:curriculum=true", {"heads": 2}),
     "chained-facts": ("chained-facts", {"heads": 2}),
     "recall": ("recall", {"heads": 4}),
 }
-"""The first version of each task's preset: its spec, and what was different in the model."""
+"""The first version of each task's preset: its spec, and changed values of the model."""
 
 FIRST_VERSION = "first version"
 NO_CURRICULUM = "no curriculum"
@@ -139,7 +138,7 @@ def describe_floors() -> str:
 
 
 def wanted(args: argparse.Namespace) -> Iterator[tuple[str, str, str, int]]:
-    """Yield the trainings that the file lacks."""
+    """Yield the trainings that are not in the file."""
     done = {key_of(row) for row in read(args.out)}
     for seed in args.seeds:
         for setting in args.settings:
@@ -159,7 +158,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def key_of(row: dict[str, Any]) -> tuple[str, str, str, int]:
-    """Return what identifies a training."""
+    """Return the key of a training."""
     return row["task"], row["setting"], row["encoding"], row["seed"]
 
 
@@ -189,7 +188,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="file of the scores")
     parser.add_argument("--show", action="store_true", help="print the table of the file")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--jobs", type=int, default=2, help="trainings at a time")
+    parser.add_argument("--jobs", type=int, default=2, help="number of parallel trainings")
     parser.add_argument("--tasks", nargs="+", default=list(FIRST), choices=FIRST)
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=SETTINGS)
     parser.add_argument("--encodings", nargs="+", default=ENCODINGS, choices=ENCODINGS)
@@ -199,7 +198,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run all trainings that are missing."""
+    """Run all missing trainings."""
     args = parse()
     if args.child:
         environment.set_up(args.device)

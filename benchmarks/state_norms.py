@@ -3,11 +3,11 @@
     python benchmarks/state_norms.py --out state_norms.jsonl
     python benchmarks/state_norms.py --out state_norms.jsonl --show
 
-Zhu et al. 2025 (arXiv 2501.00712) say that training is unstable without it. A model
-of the preset `quick` of `mqar`, with six layers, is trained with each choice of mixed axes and with
-several learning rates. On one batch that training never sees, the root mean square of the numbers
-of a state is measured every 50 steps. It is 0.71 for RoPE, whose states are rotations. Every
-training is stored when it ends, and the command continues where it was interrupted.
+Zhu et al. 2025 (arXiv 2501.00712) say that training is unstable without equivariance. A model of
+the preset `quick` of `mqar`, with six layers, is trained with each choice of mixed axes and with
+several learning rates. Every 50 steps, the root mean square of a state is measured on one batch
+that is not used for training. It is 0.71 for RoPE: its states are rotations. Each training is
+stored when it ends. If the command is interrupted, the next call continues with the missing ones.
 """
 
 import argparse

@@ -4,11 +4,10 @@
     python benchmarks/step.py --other ../elsewhere                # a folder
     python benchmarks/step.py --set train.clip=0 --task mqar      # this checkout, other settings
 
-Each side trains in a process of its own, with one thread, by the same loop as `pe-bench run`. The
-two take turns, block after block of some steps, so that whatever slows the machine slows both.
-Seconds are those of the processor: time that other processes take does not count. A ratio is the
-median over pairs of neighbouring blocks; its interval has 95 % of the medians of blocks drawn
-with replacement (bootstrap).
+Each side trains in a separate process with one thread, by the same loop as `pe-bench run`. The two
+alternate after blocks of a few steps, so that a slow machine affects both. Seconds are processor
+time, so other processes do not count. A ratio is the median over pairs of neighbouring blocks, and
+its interval is a 95 % bootstrap interval over blocks.
 """
 
 import argparse
@@ -34,7 +33,7 @@ DRAWS = 2000  # of the bootstrap
 
 
 class Side:
-    """One of the two: a process that trains, and waits after each block.
+    """One side of the comparison: a process that trains, and waits after each block.
 
     Args:
         checkout: folder of the code.
@@ -84,12 +83,12 @@ class Side:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"the process in {self.process.args!r} has ended, see above")
+            raise SystemExit(f"the process {self.process.args!r} has ended, see its output above")
         return float(line)
 
 
 def child(work: dict[str, Any]) -> None:
-    """Train; after the warm-up and after each block write seconds per step and wait for a line."""
+    """Train; after the warm-up and after each block, write seconds per step and wait for a line."""
     from dataclasses import replace
 
     from pe_bench.batch import Batch
@@ -99,14 +98,16 @@ def child(work: dict[str, Any]) -> None:
     from pe_bench.train.loop import train
 
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what others print is no answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of other code is not an answer
     changed: dict[str, dict[str, Any]] = {"train": {}, "model": {}}
     for setting in work["settings"]:
         name, _, value = setting.partition("=")
         group, _, field = name.partition(".")
         changed[group][field] = json.loads(value)
     resolved = resolve(RunOptions(**changed), work["task"])
-    if resolved.start:  # what the task starts from is of the same shape, and takes longer to train
+    if (
+        resolved.start
+    ):  # the phase that the task starts from has the same shape, and takes longer to train
         resolved = replace(resolved, start=None)
     task = resolved.batches
     subset = task.subsets[0] if task.trains_each_subset else None
@@ -128,7 +129,7 @@ def child(work: dict[str, Any]) -> None:
 
 @contextmanager
 def checkout_of(name: str) -> Iterator[Path]:
-    """Give the folder of a checkout, or one with the files of a commit for a while."""
+    """Yield the folder of a checkout, or a temporary folder with the files of a commit."""
     if Path(name).is_dir():
         yield Path(name).resolve()
         return
@@ -142,7 +143,7 @@ def checkout_of(name: str) -> Iterator[Path]:
 def compare(
     other: Path, encoding: str, task: str, args: argparse.Namespace
 ) -> tuple[list[float], list[float]]:
-    """Return seconds per step of each block: here, and there."""
+    """Return the seconds per step of each block, for this checkout and the other one."""
     here = Side(HERE, args.set, encoding, task, args)
     there = Side(other, [], encoding, task, args)
     ours, theirs = [], []
@@ -158,7 +159,7 @@ def compare(
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:
-    """Return the bounds that hold 95 % of the medians of ratios drawn with replacement."""
+    """Return the 95 % bootstrap interval of the median ratio."""
     draw = random.Random(0)
     medians = sorted(median(draw.choices(ratios, k=len(ratios))) for _ in range(DRAWS))
     return medians[DRAWS // 40], medians[-DRAWS // 40]

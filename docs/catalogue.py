@@ -37,7 +37,7 @@ from pe_bench.results.labels import split_label
 ROOT = Path(__file__).parents[1]
 INTRODUCTION = ROOT / "docs" / "catalogue" / "index.md"
 SCORES = ("quick", "scrolls")  # folders of results/ with scores
-COSTS = {  # rows of results/efficiency: what a table calls them, their settings and subset
+COSTS = {  # rows of results/efficiency: name in the table, settings, subset, metric
     "training step, 1024 tokens": ("cpu", "training", "training_step"),
     "training step, 4096 tokens": ("cpu-long", "training", "training_step"),
     "reading a prompt": ("cpu", "inference", "prefill"),
@@ -80,7 +80,7 @@ ARGUMENT = re.compile(r"^ {4}(?P<name>\w+):(?P<text>.*(?:\n {8}.*)*)", re.MULTIL
 
 @dataclass(frozen=True)
 class Score:
-    """The result of an encoding in one table, beside what it has to be compared with.
+    """The result of an encoding in one table, with the values to compare it with.
 
     Attributes:
         encoding: label of the row.
@@ -92,7 +92,7 @@ class Score:
         baseline: best score without a model; None: the task has no baselines.
         best: best mean of an encoding in the table.
         rank: place among the encodings of the table, from 1; `count`: how many there are.
-        problems: what is known to be wrong with the table.
+        problems: known problems of the table.
     """
 
     encoding: str
@@ -116,7 +116,7 @@ def main() -> None:
 
 
 def write(folder: Path, names: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Write pages and pictures of encodings; without names, of all that are shipped.
+    """Write pages and pictures of encodings; without names, of all shipped ones.
 
     Returns:
         The names of each family, under its heading.
@@ -170,7 +170,7 @@ def compose_index(families: Mapping[str, Sequence[str]]) -> str:
 
 
 def describe_class(cls: type[Any]) -> str:
-    """Return the docstring of a class without its arguments, a formula first."""
+    """Return the docstring of a class without its arguments, with the formula first."""
     body, _, _ = inspect.cleandoc(cls.__doc__ or "").partition("Args:\n")
     first, _, more = body.strip().partition("\n\n")
     if re.search(r" [-+]?= ", first) and "\n" not in first:
@@ -181,7 +181,7 @@ def describe_class(cls: type[Any]) -> str:
 
 
 def describe_options(cls: type[Any]) -> str:
-    """Return a list of options: default, type, and what the docstrings say."""
+    """Return a list of options with default, type and description."""
     said = _arguments(cls)
     lines = []
     for option in options_of(cls):
@@ -197,7 +197,7 @@ def describe_options(cls: type[Any]) -> str:
 
 
 def describe_facts(plugin: Plugin) -> str:
-    """Return a table of what an encoding acts on and declares."""
+    """Return a table of the places where an encoding acts, and of its declarations."""
     values = encoding_table.card(plugin.label)
     named = dict(
         zip((*encoding_table.COLUMNS, *encoding_table.FACTS.values()), values, strict=True)
@@ -221,9 +221,9 @@ def describe_costs(costs: Mapping[str, Sequence[str]]) -> str:
 
 
 def describe_scores(scores: Sequence[Score]) -> str:
-    """Return a table of scores, each beside its floor and the best encoding."""
+    """Return a table of scores, each with the best baseline and the best encoding."""
     if not scores:
-        return "No committed table has it: `pe-bench run` measures it."
+        return "It is in no committed table; `pe-bench run` measures it."
     rows = []
     for score in scores:
         floor = "" if score.baseline is None else _number(score.baseline)
@@ -245,7 +245,7 @@ def describe_scores(scores: Sequence[Score]) -> str:
     if any(score.problems for score in scores):
         note += (
             " † This table has a known problem: see "
-            "[what is known about committed tables]"
+            "[known problems of committed tables]"
             "(../tasks.md#what-is-known-about-committed-tables)."
         )
     return f"{table}\n\n{note}"
@@ -330,7 +330,7 @@ def _scores_of(table: Table) -> Iterator[Score]:
 
 
 def read_costs() -> dict[str, dict[str, list[str]]]:
-    """Return time and memory of each encoding in multiples of `rope`, by what was measured."""
+    """Return time and memory of each encoding in multiples of `rope`, by measurement."""
     rows = read_results(ROOT / "results" / "efficiency")
     found: dict[str, dict[str, list[str]]] = {}
     for what, (preset, subset, name) in COSTS.items():
@@ -349,7 +349,7 @@ def _means(rows: pd.DataFrame, metric: str) -> dict[str, float]:
 
 
 def _arguments(cls: type[Any]) -> dict[str, str]:
-    """Return the description of each argument, by the class that says most about it."""
+    """Return the longest description of each argument among the classes."""
     found: dict[str, str] = {}
     choices = [choice for table in _choices(cls).values() for choice in table.values()]
     for part in (*cls.__mro__, *(part for choice in choices for part in choice.__mro__)):
@@ -361,13 +361,13 @@ def _arguments(cls: type[Any]) -> dict[str, str]:
 
 
 def _choices(cls: type[Any]) -> Mapping[str, Mapping[str, type[Any]]]:
-    """Return the values of options that have options of their own, such as RoPE's scalings."""
+    """Return the values of options that have further options, such as RoPE's scalings."""
     choices: Mapping[str, Mapping[str, type[Any]]] = getattr(cls, "option_tables", {})
     return choices
 
 
 def _first_line(name: str) -> list[str]:
-    """Return what an encoding does and where that is published."""
+    """Return the description of an encoding and its source, from the first docstring line."""
     line = plugins.describe("encoding", name)
     what, bracket, source = line.removesuffix(".").rpartition(" (")
     return [prose(what), prose(source.removesuffix(")"))] if bracket else [prose(line), ""]

@@ -2,7 +2,7 @@
 
     python docs/freeze_corpus.py
 
-It was run once. `tests/test_corpus.py` says that the files are still what it writes.
+It was run once. `tests/test_corpus.py` checks that its output still equals the files.
 """
 
 import gzip
@@ -19,14 +19,16 @@ from pe_bench.text.corpus import PYTHON_FOLDER, TextFile, stdlib_corpus
 
 VERSION = "3.11.7"
 BYTES = range(4 * 1024, 64 * 1024 + 1)  # of a document
-OF_EACH = 3  # documents of a module or package, the longest, lest one package be most of the text
+OF_EACH = (
+    3  # maximum number of documents per module or package (the longest), so that none dominates
+)
 NOTICE = re.compile(r"copyright|licen[sc]e|all rights|permission|\(c\)", re.IGNORECASE)
 
 
 def main() -> None:
-    """Write the file of each split, and the licence beside them."""
+    """Write the file of each split, and the licence."""
     if platform.python_version() != VERSION:
-        sys.exit(f"this is Python {platform.python_version()}, and the corpus is that of {VERSION}")
+        sys.exit(f"this is Python {platform.python_version()}, but the corpus needs {VERSION}")
     for split, content in make().items():
         write_atomic(PYTHON_FOLDER / f"{split}.jsonl.gz", content)
     licence = Path(sysconfig.get_paths()["stdlib"]) / "LICENSE.txt"
@@ -41,7 +43,7 @@ def make() -> dict[str, bytes]:
 
 
 def _choose(files: Iterable[TextFile]) -> list[TextFile]:
-    """Return the files that are kept: ASCII, neither short nor long, without a notice."""
+    """Return the selected files: ASCII, neither short nor long, without a copyright notice."""
     groups: dict[str, list[TextFile]] = {}
     for file in files:
         text = file.path.read_bytes().decode()

@@ -2,7 +2,7 @@
 
     python docs/front_page.py
 
-`tests/test_front_page.py` fails where README and results disagree.
+`tests/test_front_page.py` fails if README and results disagree.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ BETWEEN = r"(?<=<!-- main table -->\n).*?(?=\n<!-- end of main table -->)"
 
 
 def main() -> None:
-    """Write both."""
+    """Write the picture and the table."""
     tables = read_tables(RESULTS)
     write_atomic(PICTURE, encode(*draw(tables)))
     text = README.read_text(encoding="utf-8")
@@ -77,7 +77,7 @@ def draw(tables: Sequence[Table]) -> tuple[Figure, str]:
 
 
 def encode(figure: Figure, digest: str) -> bytes:
-    """Return a figure as a PNG file that says which numbers it shows."""
+    """Return a figure as a PNG file that contains the digest of its numbers."""
     content = io.BytesIO()
     with rc_context(STYLE):
         metadata = {NUMBERS: digest, "Software": None}
@@ -86,7 +86,7 @@ def encode(figure: Figure, digest: str) -> bytes:
 
 
 def compose(tables: Sequence[Table]) -> str:
-    """Return the main table, a row for each task of the main set, and what it means."""
+    """Return the main table, with a row for each task of the main set, and its explanation."""
     (block,) = find_blocks(in_main_set(tables))
     ranked = block.standings
     over_reference = differences_over_families(block.tasks, DEFAULT_REFERENCE)
@@ -164,7 +164,7 @@ def _heading(table: Table) -> str:
 
 
 def _score(table: Table, encoding: str) -> str:
-    """Return the mean, and how many seeds learned where not all did."""
+    """Return the mean, and the number of seeds that learned if not all did."""
     scores = table.headline_scores()
     (mean,) = scores[scores["encoding"] == encoding]["mean"]
     learned, seeds = table.learned(encoding), table.seeds(encoding)
@@ -173,7 +173,7 @@ def _score(table: Table, encoding: str) -> str:
 
 
 def _show(table: Table, score: float | None) -> str:
-    """Return a score with as many decimals as all of its task have."""
+    """Return a score with the decimals of its task."""
     if score is None:
         return ""
     decimals = 1 if table.headline_scores()["mean"].abs().max() >= 10 else 3

@@ -1,8 +1,9 @@
 """Hooks of mkdocs: pages that are generated, links out of `docs/`, and a check of the result.
 
-Pages of `docs/` link to other files of the repository as they do on any forge: `../CHANGELOG.md`,
-`../results/quick/leaderboard.md`, `../examples/your_encoding.py`. The site gets these files, too:
-Markdown as a page, pictures as they are, everything else as a page that shows its text.
+Pages of `docs/` link to other files of the repository with relative paths, as on any forge:
+`../CHANGELOG.md`, `../results/quick/leaderboard.md`, `../examples/your_encoding.py`. The site gets
+these files, too: Markdown as a page, pictures unchanged, and everything else as a page with its
+text.
 """
 
 import logging
@@ -21,7 +22,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
-import catalogue  # noqa: E402  (beside this file)
+import catalogue  # noqa: E402  (in this folder)
 
 LOG = logging.getLogger("mkdocs.hooks.pe_bench")
 LINK = re.compile(r"(?<=\]\()(?P<target>[^)#\s]+)(?=[)#])")
@@ -31,11 +32,11 @@ LOADED = re.compile(
     r"""|url\(["']?(?:https?:)?//|@import ["'](?:https?:)?//""",
     re.IGNORECASE,
 )
-"""What makes a browser ask a network when it opens a page or a style sheet."""
+"""Patterns of resources that a browser loads from a network for a page or a style sheet."""
 PAGES = ("CHANGELOG.md", "CONTRIBUTING.md")  # of the repository's root, in the navigation
 LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".js": "javascript"}
 
-_scratch: list[TemporaryDirectory[str]] = []  # where the catalogue lies while the site is built
+_scratch: list[TemporaryDirectory[str]] = []  # folder of the catalogue while the site is built
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -66,7 +67,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         uri = _uri(source)
         path = ROOT / source
         if files.get_file_from_path(uri) or not path.is_file():
-            continue  # a missing file is reported by mkdocs, as its link leads nowhere
+            continue  # mkdocs reports a missing file as a broken link
         if path.suffix == ".md":
             waiting += _linked(source, path.read_text(encoding="utf-8"))
         if uri == source:
@@ -77,7 +78,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links lead to the places that files have in the site."""
+    """Change links to the places of files in the site."""
     source = _source(page.file.src_uri)
     folder = posixpath.dirname(page.file.src_uri)
 
@@ -91,7 +92,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_post_build(config: MkDocsConfig) -> None:
-    """Warn of every page that loads something from a network; strict builds fail then."""
+    """Warn about every page that loads something from a network; strict builds then fail."""
     for path in sorted(Path(config.site_dir).rglob("*")):
         if path.suffix in (".html", ".css"):
             text = path.read_text(encoding="utf-8")

@@ -1,9 +1,9 @@
-"""Write the table in docs/tasks.md of how well each task tells encodings apart.
+"""Write the table in docs/tasks.md of the signal of each task.
 
     python docs/main_set.py
 
-The numbers are those of results/quick and results/scrolls. `tests/test_main_set.py` fails where
-page and results disagree.
+The numbers come from results/quick and results/scrolls. `tests/test_main_set.py` fails if page and
+results disagree.
 """
 
 import re
@@ -36,7 +36,7 @@ def compose(tables: list[Table]) -> str:
     """Return the table, the largest ratio first."""
     rows = []
     for table in tables:
-        encodings = [name for name in table.ranked() if ":" not in name]  # none taken apart
+        encodings = [name for name in table.ranked() if ":" not in name]  # default options
         signal = measure_signal(table, encodings)
         floor = table.best_baseline()
         cells = [table.task_name, str(len(encodings)), "" if floor is None else f"{floor:.1f}"]

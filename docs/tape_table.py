@@ -1,9 +1,9 @@
-"""Write the table in docs/tape.md of TAPE against RoPE on every task.
+"""Write the table in docs/tape.md that compares TAPE with RoPE on every task.
 
     python docs/tape_table.py
 
-The numbers are those of results/quick and results/scrolls. `tests/test_tape_page.py` fails where
-page and results disagree.
+The numbers come from results/quick and results/scrolls. `tests/test_tape_page.py` fails if page and
+results disagree.
 """
 
 import re
@@ -74,7 +74,7 @@ def cells(verdict: Verdict) -> list[str]:
 
 
 def learned(table: Table) -> str:
-    """Return how many seeds of each encoding learned the training task."""
+    """Return the number of seeds of each encoding that learned the training task."""
     return ", ".join(f"{table.learned(name)} of {table.seeds(name)}" for name in PAIR)
 
 

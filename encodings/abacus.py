@@ -56,7 +56,7 @@ class Abacus(Wrapper):
     ) -> None:
         super().__init__(model, layer, make_base(base, model, layer))
         if not model.digit_ids:
-            raise InputError("abacus needs tokens that are one digit each, and this task has none")
+            raise InputError("abacus needs tokens for single digits, but this task has none")
         if offset < 1:
             raise InputError(f"abacus:offset must be at least 1, which turns it off, not {offset}")
         if rows <= offset:

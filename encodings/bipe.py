@@ -52,7 +52,9 @@ class BiPE(Wrapper):
             model, layer, RoPE(model, layer) if rope else ALiBi(model, layer, slope_scale=96)
         )
         if not model.separator_ids:
-            raise InputError("bipe needs tokens that end a sentence or line; this task has none")
+            raise InputError(
+                "bipe needs tokens that end a sentence or line, but this task has none"
+            )
         self.train_scale = model.train_length if train_scale is None else train_scale
         if self.train_scale < 1:
             raise InputError(f"bipe:train_scale must be at least 1, not {train_scale}")

@@ -28,7 +28,7 @@ class CARoPE(Encoding):
     | sums in the model's dtype | in float64, which is exact for long texts |
 
     Args:
-        base: of the frequencies under start=rope.
+        base: base of the frequencies; only with start=rope.
         start: "rope" or "normal".
     """
 
@@ -78,7 +78,7 @@ class CARoPE(Encoding):
         """Return the angles of all tokens so far, (B, H, S, D/2) float64."""
         m = torch.arange(self.model.head_dim // 2, device=features.device)
         steps = (features.double() * m).exp()  # (B, H, S, D/2)
-        # Along the last axis, where a GPU sums in parallel.
+        # A GPU sums in parallel only along the last axis.
         return steps.mT.cumsum(-1).mT
 
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:

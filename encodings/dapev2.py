@@ -54,7 +54,7 @@ class DAPEv2(DAPE):
             raise InputError(f"dapev2:kernel must be odd and at least 1, not {kernel}")
         size = (1, kernel)
         side = (0, kernel // 2)
-        del self.mlp  # of the first version
+        del self.mlp  # the MLP of the first version
         self.first = nn.Conv2d(2 * model.heads, hidden, size, padding=side)
         self.second = nn.Conv2d(hidden, model.heads, size, padding=side)
 

@@ -80,7 +80,7 @@ class FoPE(Encoding):
         if mixed == 0:
             raise InputError(
                 f"fope needs planes that turn within the {model.train_length} tokens of training: "
-                "take longer rows, or more channels per head"
+                "use longer rows, or more channels per head"
             )
         mixtures = torch.zeros(2, model.kv_heads, self.kept, mixed)
         for mixture in mixtures:

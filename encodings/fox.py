@@ -61,11 +61,11 @@ class FoX(Encoding):
         if shortest is not None or longest is not None:
             if shortest is None or longest is None or bias_init != 0:
                 raise InputError(
-                    "fox:shortest and fox:longest go together and take the place of fox:bias_init"
+                    "give fox:shortest and fox:longest together, and without fox:bias_init"
                 )
             if not 0 < shortest <= longest < math.inf:
                 raise InputError(
-                    "memories are positive numbers of tokens, fox:shortest at most fox:longest; "
+                    "fox:shortest and fox:longest must be finite, positive and ascending, "
                     f"not {shortest} and {longest}"
                 )
             ends = math.log(shortest), math.log(longest)
@@ -92,9 +92,9 @@ class FoX(Encoding):
         return F.logsigmoid(self.gate_logits(x))
 
     def scan_features(self, features: Tensor) -> Tensor:
-        # After 10^5 tokens the sum is in the ten thousands, where neighbours in float32 are
-        # 1/128 apart: more than ln f of a head that remembers. Along the last axis, where a GPU
-        # adds in parallel.
+        # In float64: after 10^5 tokens the sum may be 7 x 10^4, where neighbouring float32 numbers
+        # differ by 1/128, which is more than ln f of a head with a long memory. A GPU sums in
+        # parallel only along the last axis.
         return features[..., 0].double().cumsum(dim=-1)[..., None]
 
     def separable_bias(self, positions: Positions) -> Tensor:

@@ -75,7 +75,7 @@ class Hybrid(Layers):
         kinds = find_global_layers(model, every)
         if pattern:
             if every != EVERY:
-                raise InputError("hybrid:every has no effect beside pattern: leave one of them out")
+                raise InputError("hybrid:every has no effect with pattern: leave one of them out")
             kinds = follow_pattern(model, pattern)
         super().__init__(model, makers, kinds, [visible, None])
 
@@ -99,5 +99,7 @@ def follow_pattern(model: ModelConfig, pattern: str) -> list[int]:
         InputError: another letter.
     """
     if not set(pattern) <= {"l", "g"}:
-        raise InputError(f"pattern is l and g for local and global layers, not '{pattern}'")
+        raise InputError(
+            f"pattern must consist of l and g for local and global layers, not '{pattern}'"
+        )
     return [int(pattern[layer % len(pattern)] == "g") for layer in range(model.layers)]

@@ -56,8 +56,8 @@ class Kerple(Encoding):
 
     def penalty(self, distances: Tensor, p: Tensor, a: Tensor) -> Tensor:
         """Return p ln(1 + a d) or a d^p of distances d: (N,), (H,), (H,) -> (H, N)."""
-        # Through .data, which autograd does not track: a second forward before the backward of
-        # the first must not look like a change to what the first has saved.
+        # Autograd does not track .data. Otherwise a second forward pass before the backward pass
+        # of the first would count as a change of saved tensors.
         a.data.clamp_(min=SMALLEST)
         p.data.clamp_(min=SMALLEST, max=None if self.form == "log" else 2)
         d = distances.to(a.dtype)  # (N,)

@@ -50,7 +50,7 @@ class Learned(Encoding):
             )
         if past == "clamp" and not self.needs_final_length:
             self.max_position = None
-        elif not self.needs_final_length:  # else no more than the ids there are to draw from
+        elif not self.needs_final_length:  # otherwise limited by the ids to draw from
             self.max_position = rows
         self.table = nn.Parameter(model.init_std * torch.randn(rows, model.width))
 

@@ -81,7 +81,7 @@ class PaTH(Encoding):
         return torch.cat(features, dim=-1)
 
     def scan_features(self, features: Tensor) -> Tensor:
-        """Replace W_up W_down x by w."""
+        """Replace W_up W_down x by w: (B, H, S, D + 1 or D + 2) -> the same shape."""
         low_rank, rest = features.tensor_split([self.model.head_dim], dim=-1)
         past = F.pad(low_rank, (0, 0, 2, 0))  # (B, H, S + 2, D)
         mixed = torch.zeros_like(low_rank)  # (B, H, S, D)
@@ -128,8 +128,9 @@ def _of_any_queries(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, positions: Po
     """Return the products for queries at any places: every query passes every chunk."""
     dim = q.shape[-1]
     first_query = 0
-    if positions.index is not None and positions.index.is_cpu:  # a GPU would have to be waited
-        first_query = int(positions.index.min())  # for: it masks all, which changes nothing
+    if positions.index is not None and positions.index.is_cpu:
+        # Not on a GPU, where reading an index would synchronise. With 0, every chunk is masked.
+        first_query = int(positions.index.min())
     chunks = zip(*(t.split(CHUNK, dim=2) for t in (k, w, beta)), strict=True)
     causal = positions.causal.split(CHUNK, dim=-1)
     walked = q  # queries after all tokens from their own down to the end of the chunk
@@ -211,7 +212,7 @@ def _of_last_queries(
     inside = (q @ k.mT - met @ known).unbind(2)
 
     nothing = q.new_zeros(*q.shape[:2], tokens + fill[1], size)
-    walked = q.new_zeros(*q.shape[:2], 0, dim)  # queries behind the chunk, moved to its end
+    walked = q.new_zeros(*q.shape[:2], 0, dim)  # queries after the chunk, moved to its end
     products = []
     for number, step in reversed(list(enumerate(whole.unbind(2), -chunks[0]))):
         walked, of_keys = (walked @ step).split([dim, size], dim=-1)
@@ -230,5 +231,5 @@ def _system(w: Tensor, beta: Tensor) -> Tensor:
 
 
 def _before(k: Tensor, w: Tensor) -> Tensor:
-    """Return w beside its products with the keys before it, (..., chunk, D + chunk)."""
+    """Return w and its products with the keys before it, concatenated: (..., chunk, D + chunk)."""
     return torch.cat([w, (w @ k.mT).tril(-1)], dim=-1)

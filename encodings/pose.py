@@ -62,5 +62,5 @@ class PoSE(Wrapper):
         return torch.cat([drawn[..., :1] + skip[..., None], drawn[..., 1:]], dim=-1)
 
     def llama_fields(self) -> dict[str, Any] | None:
-        """Return those of the base, which evaluation has to itself."""
+        """Return the fields of the base, because evaluation uses only the base."""
         return self.base.llama_fields()

@@ -48,11 +48,11 @@ class PositionCoupling(Encoding):
         super().__init__(model, layer)
         if not model.digit_ids:
             raise InputError(
-                "position-coupling needs tokens that are one digit each, and this task has none"
+                "position-coupling needs tokens for single digits, but this task has none"
             )
         if operands and not model.separator_ids:
             raise InputError(
-                "position-coupling:operands needs a token that ends the question, and this task "
+                "position-coupling:operands needs a token that ends the question, but this task "
                 "has none"
             )
         if rows < 2:

@@ -69,7 +69,7 @@ class RandPE(RoPE):
     ) -> None:
         super().__init__(model, layer, **options)
         if self.train_positions != "contiguous":
-            raise InputError("randpe draws positions itself: leave train_positions out, set max")
+            raise InputError("randpe draws positions itself: leave out train_positions and set max")
         if max < model.train_length:
             raise InputError(
                 f"randpe:max must be at least the training length {model.train_length}, not {max}"
@@ -90,7 +90,7 @@ class RandPE(RoPE):
         longest = int(lengths.max())
         if longest > limit:
             raise InputError(
-                f"{longest} tokens need as many position ids and the pool has {limit}: "
+                f"{longest} tokens need as many position ids, but the pool has {limit}: "
                 "use shorter sequences or a larger randpe:max"
             )
         layers = range(self.model.layers if self.per_layer else 1)
@@ -106,7 +106,7 @@ class RandPE(RoPE):
             lengths = lengths[:1] if int(lengths.min()) == int(lengths.max()) else lengths
             steps = torch.arange(1, int(lengths.max()) + 1) * (limit + 1)  # (longest,)
             spaced = steps.div(lengths[:, None] + 1, rounding_mode="floor") - 1
-            return spaced.clamp(max=limit - 1).to(device)  # behind a row's end
+            return spaced.clamp(max=limit - 1).to(device)  # after the end of a row
         # One seed for all lengths. Torch keeps 32 bits of it: small numbers stay distinct.
         seed = self.eval_sample * self.model.layers + layer
         return random_ids(1, lengths, limit, torch.Generator().manual_seed(seed), device)

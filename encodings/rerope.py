@@ -44,7 +44,7 @@ class ReRoPE(Remap):
         self.window = max(1, model.train_length // 4) if window is None else window
         check_at_least(1, window=self.window)
         if not 0 <= leak <= 1:
-            raise InputError(f"rerope:leak is from 0 to 1, not {leak}")
+            raise InputError(f"rerope:leak must be from 0 to 1, not {leak}")
         self.leak = leak
 
     def far(self, positions: Positions) -> Tensor:

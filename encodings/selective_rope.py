@@ -67,7 +67,7 @@ class SelectiveRoPE(Encoding):
             )
         if model.kv_heads != model.heads:
             raise InputError(
-                f"every head has its own rotation angles: use as many kv_heads as heads "
+                f"every head has its own rotation angles: use equal numbers of kv_heads and heads "
                 f"({model.heads}), not {model.kv_heads}"
             )
         self.base = base
@@ -103,7 +103,7 @@ class SelectiveRoPE(Encoding):
             phi = phi + self.log_bias.exp().mT
         if self.gate is not None:
             phi = phi * features[..., self.planes :].sigmoid().mT
-        # Along the last axis, where a GPU sums in parallel.
+        # A GPU sums in parallel only along the last axis.
         total: Tensor = phi.double().cumsum(-1).mT  # (B, H, S, D/2)
         return total * geometric(self.base, self.planes, total.device).double()
 

@@ -90,6 +90,5 @@ class T5(Encoding):
 
     def distance_bias(self, distances: Tensor) -> Tensor:
         buckets = self.bucket_of[distances.clamp(max=len(self.bucket_of) - 1)]  # (N,)
-        # As an embedding: the gradient of plain indexing is slow on a GPU if millions of pairs
-        # share a bucket.
+        # Not plain indexing, whose gradient is slow on a GPU if millions of pairs share a bucket.
         return F.embedding(buckets, self.table).T

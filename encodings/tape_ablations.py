@@ -79,8 +79,8 @@ class TAPEAblations(TAPE):
                 raise InputError("mlp_mix=false,post_mix=off changes no state: use rope")
             if options.get("position_size") or gate_input != "mlp_out" or mixing == "all":
                 raise InputError(
-                    "position_size, gate_input and mixing=all are about the MLP's update: "
-                    "leave them out, or mlp_mix=true"
+                    "position_size, gate_input and mixing=all apply only to the MLP's update: "
+                    "leave them out, or set mlp_mix=true"
                 )
         changing = range(model.layers - 1)
         half = model.layers // 2
@@ -90,8 +90,8 @@ class TAPEAblations(TAPE):
             changing = changing[half:]
         if layers != "all" and not changing:
             raise InputError(
-                f"layers={layers} leaves none of {model.layers} layers to change the "
-                "state, which the last never does: use more layers"
+                f"layers={layers} selects none of the {model.layers} layers that update the "
+                "state, which excludes the last one: use more layers"
             )
         self.post_mix = post_mix
         self.mlp_mix = mlp_mix

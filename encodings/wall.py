@@ -70,7 +70,7 @@ class Wall(Encoding):
 
     def scan_features(self, features: Tensor) -> Tensor:
         """Return the running sums, float64."""
-        # Along the last axis, where a GPU sums in parallel.
+        # A GPU sums in parallel only along the last axis.
         return features.mT.double().cumsum(dim=-1).mT
 
     def separable_bias(self, positions: Positions) -> Tensor | None:

@@ -74,7 +74,7 @@ def main(args: Sequence[str] | None = None) -> int:
             by = "" if number == signal.SIGINT else f" by {number.name}"
             with contextlib.suppress(OSError):  # the terminal may be gone
                 print(file=sys.stderr)  # below a progress bar
-                warn(f"stopped{by}; the same command goes on from here")
+                warn(f"stopped{by}; the same command continues from here")
             return 128 + number
 
 
@@ -93,5 +93,5 @@ def _run(args: Sequence[str] | None) -> int:
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
-        warn(f"{error.filename} cannot be used: a path is too long, or a name in it")
+        warn(f"{error.filename} cannot be used: the path, or a name in it, is too long")
         return BAD_INPUT

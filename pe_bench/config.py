@@ -79,7 +79,7 @@ class ModelConfig:
     norm_eps: float = option(1e-5, "epsilon of RMSNorm")
     init_std: float = option(0.02, "standard deviation of the initial weights")
     qk_norm: Literal["none", "rms", "width"] = option(
-        "none", "RMSNorm of queries and keys: rms of each head's, width of those of all heads"
+        "none", "RMSNorm of queries and keys: rms: for each head; width: over all heads"
     )
     vocab_size: int = field(default=260, metadata={"set_by": "the tokenizer"})
     train_length: int = field(default=256, metadata={"set_by": "the training sequence length"})
@@ -147,18 +147,20 @@ class TrainConfig:
     batch_size: int = option(16, "sequences per optimizer step", least=1)
     micro_batch: int | None = option(None, "sequences per forward; None: the whole batch", least=1)
     length: int | None = option(
-        None, "longest training sequence, in tokens; None: the options of the task decide", least=1
+        None, "longest training sequence, in tokens; None: set by options of the task", least=1
     )
     lr: float = option(1e-3, "peak learning rate of AdamW")
     schedule: Literal["cosine", "linear", "constant"] = option(
         "cosine", "learning rate after the warm-up; cosine and linear go to zero"
     )
-    warmup: float = option(0.05, "share of the steps with a rising learning rate", most=1)
+    warmup: float = option(
+        0.05, "fraction of the steps in which the learning rate increases", most=1
+    )
     weight_decay: float = option(0.01, "on matrices only, not on norms and biases")
     beta2: float = option(0.999, "second moment decay of AdamW (the first is 0.9)", below=1)
     clip: float = option(1.0, "largest gradient norm; 0: no clipping")
     recompute: bool = option(
-        False, "activation checkpointing: make a block's activations once more for the gradient"
+        False, "activation checkpointing: recompute each block in the backward pass"
     )
     save_every: float = option(30.0, "seconds between resumable checkpoints")
 
@@ -189,16 +191,16 @@ class AdaptConfig(TrainConfig):
 
     prefix: ClassVar[str] = "adapt"
 
-    steps: int = option(0, "optimizer steps under the new encoding; 0: it is evaluated at once")
+    steps: int = option(0, "optimizer steps with the new encoding; 0: evaluate without training")
     method: Literal["full", "encoding", "lora", "encoding+lora", "longlora", "none"] = option(
         "full", "trained parameters: full, encoding, lora, encoding+lora, longlora, none"
     )
     also: Literal["embeddings", "norms", "embeddings+norms"] | None = option(
-        None, "also trained: token embeddings, norms, embeddings+norms"
+        None, "train these, too: embeddings (of tokens), norms, or embeddings+norms"
     )
-    rank: int = option(8, "of the low-rank changes; their scale is twice the rank", least=1)
+    rank: int = option(8, "rank of the low-rank updates; their alpha is twice the rank", least=1)
     targets: str = option(
-        "q_proj+k_proj+v_proj+o_proj", "projections that get low-rank changes, joined by +"
+        "q_proj+k_proj+v_proj+o_proj", "projections with low-rank updates, joined by +"
     )
 
     def __post_init__(self) -> None:
@@ -216,7 +218,7 @@ class AdaptConfig(TrainConfig):
             )
         if self.method == "none" and not self.also:
             raise InputError(
-                "adapt.method none would train nothing: say what with adapt.also, such as "
+                "adapt.method none trains nothing by itself: add adapt.also, such as "
                 "embeddings+norms"
             )
 

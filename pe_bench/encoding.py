@@ -161,7 +161,7 @@ class Encoding(nn.Module):
 
         Args:
             x: input of the attention, (B, T, C).
-            positions: of the tokens.
+            positions: positions of the tokens.
         """
         return None
 
@@ -263,8 +263,8 @@ class Encoding(nn.Module):
     """Name in tables and pictures; empty: the name of the file, as for all shipped encodings."""
 
     label: ClassVar[str] = ""
-    """Name in tables and figures for papers, such as "Half-decay RoPE"; empty: the name in tables,
-    or for shipped encodings the name of the class."""
+    """Name in tables and figures for papers, such as "Half-decay RoPE"; empty: the name in other
+        tables, or for shipped encodings the name of the class."""
 
     family: ClassVar[str] = ""
     """Where positions enter, such as "rotary" or "bias"; for the report."""

@@ -36,7 +36,7 @@ def as_exception() -> Iterator[None]:
 
 
 class InputError(ValueError):
-    """Bad input. Its message is one sentence that states the mistake and its correction.
+    """Bad input. The message states the mistake and its correction in one sentence.
 
     The command line prints it and exits with code 2.
     """

@@ -194,7 +194,7 @@ def random_ids(
             limit - 1. If all lengths are equal, the result has `rows` rows.
         limit: number of ids to draw from.
         generator: random number generator on the CPU; None: torch's default.
-        device: where the ids are sorted; the result is the same on all devices.
+        device: device that sorts the ids; the result is the same on all devices.
 
     Raises:
         InputError: there are fewer ids than tokens.
@@ -203,7 +203,7 @@ def random_ids(
     longest = int(counts.max())
     if longest > limit:
         raise InputError(
-            f"{longest} tokens need as many position ids, there are {limit}: ask for more"
+            f"{longest} tokens need as many position ids, but there are {limit}: raise the limit"
         )
     drawn = torch.rand(rows, limit, generator=generator, device="cpu")
     # Float32 has ties, whose order in an unstable sort depends on the device.

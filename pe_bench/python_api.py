@@ -10,8 +10,8 @@ from pe_bench.commands.values import Values, signature, take_keywords
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 
-# Each function imports only the packages that it needs: pictures need no torch, encodings no
-# pandas.
+# Each function imports only the packages that it needs: pictures do not need torch, and encodings
+# do not need pandas.
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
@@ -62,7 +62,7 @@ def put_encoding(llama: Any, spec: str) -> "PeBenchForCausalLM":
 def run(
     encodings: str | Iterable[str], tasks: str | Iterable[str] | None = None, **options: Any
 ) -> "pd.DataFrame":
-    """Run every encoding on every task under every seed, as `pe-bench run` does.
+    """Run every encoding on every task with every seed, as `pe-bench run` does.
 
     Runs that the results folder already has are not repeated. A run that fails causes a warning,
     and the others continue.
@@ -92,7 +92,7 @@ def run(
     if tasks is not None:
         keywords["tasks"] = tasks
     elif options.get("like") is None:
-        raise InputError("run needs tasks, or like: a folder whose tasks are run")
+        raise InputError("run needs tasks, or the folder of finished runs as like")
     values = Values(take_keywords("run", OPTIONS, keywords))
     grids, problems = expand([values])
     outcomes = [outcome for grid in grids for outcome in run_grid(make_grid(grid))]

@@ -182,7 +182,7 @@ class Task:
 
     @classmethod
     def preset(cls, name: str, data: Path | None) -> Preset:
-        """Return the preset with a name.
+        """Return the preset with the given name.
 
         Args:
             name: one of `presets`.
@@ -305,7 +305,7 @@ class Task:
         limit = encoding.max_position
         if limit is not None and limit < self.max_eval_tokens:
             return (
-                f"it has {limit} positions and this task needs {self.max_eval_tokens}: "
+                f"it has {limit} positions, but this task needs {self.max_eval_tokens}: "
                 "give it a larger table or use a smaller preset"
             )
         return None

@@ -65,9 +65,13 @@ class Wrapper(StatefulEncoding):
         super().__init__(model, layer)
         if isinstance(base, Wrapper | Layers):
             adds = isinstance(base, Wrapper)
-            what = "adds to another encoding itself" if adds else "has several: wrap each of those"
+            what = (
+                "wraps another encoding itself"
+                if adds
+                else "has several encodings: wrap each of them"
+            )
             raise InputError(
-                f"{type(self).__name__} needs a base that stands alone, and "
+                f"{type(self).__name__} needs a single encoding as base, but "
                 f"{type(base).__name__} {what}"
             )
         self.base = base

@@ -102,7 +102,7 @@ class Probes(LengthGeneralizationTask):
         return [EvalPoint(size, split=ID if size <= self.trained else OOD) for size in sizes]
 
     def max_tokens(self, subset: str, point: EvalPoint) -> int:
-        return 2 * point.length + 4  # that of `halves`, for all probes
+        return 2 * point.length + 4  # maximum of `halves`, used for all probes
 
     def items(self, subset: str, point: EvalPoint) -> Sequences:
         rng = np.random.default_rng([EVAL_SEED, PROBES.index(subset), point.length])

@@ -267,7 +267,7 @@ def _draw(
 
     Args:
         rng: source of everything that is random.
-        kind: of the questions.
+        kind: kind of the questions.
         rows: number of rows.
         size: records of each row, and values of each key.
         words: number of possible keys, and of possible values.

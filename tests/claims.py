@@ -1,4 +1,4 @@
-"""Compares claims of the documentation, docs/claims.toml, with tables of results."""
+"""Compare the claims of the documentation, docs/claims.toml, with tables of results."""
 
 import re
 import tomllib
@@ -23,7 +23,7 @@ VERDICTS = ("better", "worse", "same")
 
 @dataclass(frozen=True)
 class Claim:
-    """What a part of a page says about a table, see docs/claims.toml."""
+    """A statement of a page about a table, see docs/claims.toml."""
 
     task: str
     text: str
@@ -51,7 +51,7 @@ def read_claims() -> Iterator[Claim]:
 
 @dataclass
 class Results:
-    """The committed tables of each folder and their comparisons, each made once."""
+    """The committed tables of each folder and their comparisons, computed once."""
 
     tables: dict[str, list[Table]] = field(default_factory=dict)
     compared: dict[str, Comparison] = field(default_factory=dict)
@@ -97,7 +97,7 @@ def without_names(text: str) -> str:
 
 
 def find_spans(claim: Claim) -> list[tuple[int, int]]:
-    """Return the places in the text of what the claim compares or gives, values in their order.
+    """Return the positions in the text of all compared or given numbers, in their order.
 
     Raises:
         AssertionError: the text does not have a value.
@@ -180,9 +180,9 @@ def names(encodings: Any, everyone: Sequence[str]) -> list[str]:
 
 
 def agrees(written: str, numbers: Sequence[float]) -> bool:
-    """Return whether numbers, rounded as written, are what is written."""
+    """Return whether numbers, rounded as in the text, equal the text."""
     parts = re.fullmatch(r"(less than |at most )?([\d.,]+)(?: to ([\d.,]+))?", written)
-    assert parts, f"'{written}' is no number, range or limit"
+    assert parts, f"'{written}' is not a number, a range or a limit"
     bound, low, high = parts.groups()
     if bound == "less than ":
         return max(numbers) < as_number(low)
@@ -210,7 +210,7 @@ def written_count(written: str, seeds: int) -> str:
 
 
 def find_verdict(pair: Any, table: Table, found: Comparison) -> str:
-    """Return what the table says of an encoding and the reference, or of one pair of all."""
+    """Return the verdict of the table on an encoding and the reference, or on any pair."""
     if isinstance(pair, str):
         (difference,) = (one for one in found.to_reference if one.first == pair)
         return describe(difference, table)
@@ -228,7 +228,7 @@ def describe(difference: Difference, table: Table) -> str:
 
 
 def change(written: str) -> str:
-    """Return other numbers, by one in the last digit; a limit becomes 0."""
+    """Return numbers changed by one in the last digit; a limit becomes 0."""
     if not written[0].isdigit():
         return re.sub(r"\d", "0", written)
     return re.sub(r"\d(?!.*\d)", lambda found: str((int(found[0]) + 1) % 10), written)

@@ -1,4 +1,4 @@
-"""Shared by all tests: a temporary cache, a fixed random state, real documents, golden numbers."""
+"""Shared fixtures: a temporary cache, a fixed random state, real documents, golden numbers."""
 
 import gc
 import os
@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-# One thread: the models are tiny, and threads that wait for each other on a busy machine cost
-# ten times what they save. Before torch is imported, and inherited by subprocesses.
+# The models are tiny, so one thread is enough, and waiting threads on a busy machine cost ten times
+# the time that they save. Set before torch is imported; subprocesses inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Tests mean the CPU's numbers, and `--device auto` would take a GPU: `pe-bench check all --device
-# cuda` and benchmarks/gpu_first.py are for those.
+# Tests expect numbers of a CPU, and `--device auto` would select a GPU. GPUs are tested by
+# `pe-bench check all --device cuda` and benchmarks/gpu_first.py.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import numpy as np
@@ -34,7 +34,7 @@ LONG = ("test_devices", "test_grid", "test_kills", "test_resume")
 
 @pytest.fixture(autouse=True, scope="session")
 def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Nothing is read from the user's cache or written to it."""
+    """Use a temporary cache instead of the user's."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PE_BENCH_CACHE", str(folder))
@@ -43,7 +43,7 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def random_state() -> None:
-    """Every test begins with the same random state, whichever tests have run before it."""
+    """Set the same random state before every test."""
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
@@ -66,13 +66,13 @@ def torch_settings() -> Iterator[None]:
 
 @pytest.fixture
 def four_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks of encodings run with four layers, not with nine: most encodings need no more."""
+    """Run checks of encodings with four layers instead of nine, enough for most encodings."""
     monkeypatch.setattr(Subject.model, "__defaults__", (torch.float64, 4))
 
 
 @pytest.fixture
 def real_documents() -> Path:
-    """Real documents in the official layouts, where this machine has them."""
+    """Return the folder of real documents in the official layouts, if this machine has them."""
     if not DATA.is_dir():
         pytest.skip(f"no real documents in {DATA}: set PE_BENCH_DATA")
     return DATA
@@ -80,22 +80,22 @@ def real_documents() -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def cheap_seeds_and_files() -> Iterator[None]:
-    """Spare thousands of small calls what only a GPU or a power cut would make use of."""
+    """Skip the seeding of absent devices and the flushing of files, which slow down small tests."""
     with pytest.MonkeyPatch.context() as patch:
-        # For every device that is not there, torch.manual_seed writes down the whole stack.
+        # torch.manual_seed formats a stack trace for every absent device.
         for device in (torch.cuda, torch.xpu, torch.mtia):
             if not device.is_available():
                 patch.setattr(device, "manual_seed_all", lambda seed: None)
         patch.setattr(os, "fsync", lambda file: None)
         patch.setattr(commit, "find_commit", cache(commit.find_commit))  # three processes
-        # Plugins are edited within a second, and a .pyc of the same size would pass for them.
+        # Tests edit plugins within a second, so a .pyc of the same size would count as up to date.
         patch.setattr(sys, "dont_write_bytecode", True)
         yield
 
 
 @pytest.fixture(autouse=True, scope="session")
 def blank_pictures() -> Iterator[None]:
-    """Pictures are drawn and their files are empty: `real_pictures` is for those who look."""
+    """Draw pictures but save empty files, unless a test uses `real_pictures`."""
 
     def save(figure: Figure, paths: Sequence[Path], stamp: str = "") -> None:
         for path in paths:
@@ -109,7 +109,7 @@ def blank_pictures() -> Iterator[None]:
 
 @pytest.fixture
 def real_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures are files with something on them."""
+    """Save pictures as real files."""
     monkeypatch.setattr(pictures, "save", panels.save)
 
 
@@ -118,7 +118,7 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
 class Golden:
-    """The arrays of one file of tests/golden, and which of them tests have used and compared."""
+    """The arrays of one file of tests/golden, and the names of those that tests have used."""
 
     def __init__(self, name: str) -> None:
         with np.load(FOLDER / f"{name}.npz") as arrays:
@@ -127,7 +127,7 @@ class Golden:
         self.compared: set[str] = set()
 
     def __getitem__(self, key: str) -> Tensor:
-        """An array to compute with."""
+        """Return an array as an input."""
         self.used.add(key)
         return self.arrays[key]
 
@@ -139,14 +139,14 @@ class Golden:
         tolerance: float | None = None,
         where: Tensor | None = None,
     ) -> None:
-        """Asserts that an array is what we compute.
+        """Assert that computed numbers equal an array.
 
         Args:
             key: name of the array.
             actual: our numbers, of the same shape and type.
             tolerance: largest difference, relative to the largest expected value; None: 1e-10 in
                 float64, 1e-5 in float32, 0 for whole numbers.
-            where: which entries mean anything; None: all.
+            where: entries to compare; None: all.
         """
         self.compared.add(key)
         expected = self[key]
@@ -165,7 +165,7 @@ class Golden:
 
 @pytest.fixture(scope="module")
 def golden(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Golden]]:
-    """Opens files: golden("rope"). After the tests of a module, none of its arrays is unused."""
+    """Open files, as in golden("rope"); the tests of a module must use all of their arrays."""
     opened: dict[str, Golden] = {}
 
     def open_file(name: str) -> Golden:
@@ -187,12 +187,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with files of few, long tests: last, they would be left to one process alone."""
+    """Begin with files of few, long tests; at the end, they would keep a single process busy."""
     tests = Counter(item.path for item in items)
     items.sort(key=lambda item: (item.path.stem not in LONG, -tests[item.path], item.path))
 
 
 def pytest_collection_finish() -> None:
-    """Modules and tests stay to the end: the garbage collector need not look at them again."""
+    """Exclude modules and tests from garbage collection, since they stay until the end."""
     gc.collect()
     gc.freeze()

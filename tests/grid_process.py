@@ -1,4 +1,4 @@
-"""A small grid in a process of its own, which tests may kill.
+"""A small grid in a separate process, which tests may kill.
 
 Apart from them, since a new process imports what it runs by name and tests have none.
 """
@@ -20,7 +20,7 @@ RUN = [
 
 
 def work(folder: Path, options: tuple[str, ...]) -> None:
-    """Run a grid and its report in a folder, in a process of its own."""
+    """Run a grid and its report in a folder, in a separate process."""
     with (folder / "log").open("a") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -30,7 +30,7 @@ def work(folder: Path, options: tuple[str, ...]) -> None:
 
 
 def start(folder: Path, *options: str) -> Any:
-    """Start a grid in a process that has everything imported already."""
+    """Start a grid in a process that has already imported everything."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         [

@@ -1,4 +1,4 @@
-"""Shared by the tests of tasks: make a task, a model that knows the answers, measure it."""
+"""Helpers for tests of tasks: make a task and a model that knows the answers, and measure it."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -29,11 +29,11 @@ KINDS = ("nope", "rope", "alibi", "cope", "randpe", "tape")
 """Encodings that act at different places; a test of all encodings is slow beyond these."""
 
 NO_MEANS = {"effective_length"}
-"""Metrics that are no means over items."""
+"""Metrics that are not means over items."""
 
 
 def some_slow(names: Iterable[Any], everyday: Iterable[Any] = KINDS) -> list[Any]:
-    """Return parameters for a test, those that are not for every day marked as slow."""
+    """Return the parameters of a test; all but a few are marked as slow."""
     kept = set(everyday)
     return [name if name in kept else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
@@ -104,7 +104,7 @@ def train_model(
     precision: str = "fp32",
     **more: Any,
 ) -> TrainingResult:
-    """Train a model in float32 on the CPU, with a folder for what is kept."""
+    """Train a model in float32 on the CPU, with a folder for its checkpoints."""
     return ensure_trained(
         model,
         batch,
@@ -130,7 +130,7 @@ class Oracle(Decoder):
         answer: maps the ids of a row to the id that the model writes after each of them; ids
             beyond the row are ignored, and 0 is written where the list ends early.
         vocab_size: larger than all ids.
-        prefix_consistent: what its encoding declares.
+        prefix_consistent: declaration of its encoding.
 
     Attributes:
         seen: shape of the tokens of every forward pass.
@@ -163,7 +163,7 @@ class Oracle(Decoder):
 
 
 def answer_after(prompt: int, answer: list[int]) -> list[int]:
-    """Return what an oracle writes that answers after a prompt of this many tokens."""
+    """Return the answer function of an oracle for prompts of a given number of tokens."""
     return [0] * (prompt - 1) + answer
 
 
@@ -171,9 +171,9 @@ def measure(task: Task, model: Decoder | Mapping[str, Decoder], folder: Path) ->
     """Return the rows of all subsets, and check that an interrupted run finds all of them.
 
     Args:
-        task: what is measured.
+        task: the task to evaluate.
         model: one for all subsets, or one for each.
-        folder: of the journals.
+        folder: folder of the journals.
     """
     rows: list[Measurement] = []
     for subset in task.subsets:
@@ -187,7 +187,7 @@ def measure(task: Task, model: Decoder | Mapping[str, Decoder], folder: Path) ->
 
 
 def check_items(rows: list[Measurement], items: list[Items], folder: Path) -> None:
-    """Check that the items, as a file keeps them, give the value of every row."""
+    """Check that the stored items give the value of every row."""
     write_items(folder / "items.parquet", items)
     values = recompute(read_items(folder / "items.parquet"))
     for row in rows:
@@ -196,7 +196,7 @@ def check_items(rows: list[Measurement], items: list[Items], folder: Path) -> No
             assert place not in values
         else:
             assert values.pop(place) == pytest.approx(row.value, rel=1e-5, abs=1e-5)
-    assert not values  # nothing that is no row
+    assert not values  # no unknown rows
 
 
 def cells_by_mean(
@@ -219,10 +219,10 @@ def lengths_by_mean(task: LengthGeneralizationTask, subset: str = "cells") -> di
 def means(
     task: Task, rows: list[Measurement], metric: str = "exact_match"
 ) -> dict[str, Measurement]:
-    """Return the summary rows of a metric that belong to no length, by subset."""
+    """Return the summary rows of a metric without a length, by subset."""
     summary = [row for row in task.summarize(rows) if row.metric == metric]
     return {row.subset: row for row in summary if row.length is None and not row.second_axis}
 
 
 def _refuse(_: list[int]) -> list[int]:
-    raise AssertionError("what is in the journal was measured again")
+    raise AssertionError("a value of the journal was measured again")

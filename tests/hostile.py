@@ -41,12 +41,12 @@ def pick(data: st.DataObject, options: Sequence[Any]) -> Any:
 
 
 def pick_file(data: st.DataObject, folder: Path, *patterns: str) -> Path:
-    """Return a file, each pattern as likely as the others."""
+    """Return a random file; all patterns are equally likely."""
     return Path(pick(data, sorted(folder.glob(pick(data, patterns)))))
 
 
 def seal(path: Path, content: dict[str, Any] | None = None, **changed: Any) -> None:
-    """Seal a JSON file again, as whoever has changed it can."""
+    """Update the checksum of a changed JSON file, as an attacker could."""
     if content is None:
         content = json.loads(path.read_text())
     for name in content["files"]:
@@ -57,14 +57,14 @@ def seal(path: Path, content: dict[str, Any] | None = None, **changed: Any) -> N
 
 
 def seal_beside(path: Path) -> None:
-    """Seal the file that holds the checksum of this one again."""
+    """Update the file that holds the checksum of this one."""
     for name in (EXPORTED, "run.json", f"{path.stem}.json"):
         if (path.parent / name).is_file():
             seal(path.parent / name)
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of every value in JSON, the longest lists by their first elements."""
+    """Yield the path of every value in JSON; of long lists only the first elements."""
     if path:
         yield path
     pairs: Any = value.items() if isinstance(value, dict) else ()

@@ -1,4 +1,4 @@
-"""Tiny models of transformers for the tests, and their folders."""
+"""Tiny models of transformers and their folders, for the tests."""
 
 from pathlib import Path
 from typing import Any
@@ -74,12 +74,12 @@ OTHER_KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def own_encoding(kind: str) -> str:
-    """Return the name of the encoding of a kind."""
+    """Return the encoding that a kind of model has."""
     return "learned" if kind == "gpt 2" else "rope"
 
 
 def reference(kind: str) -> Any:
-    """A tiny model of transformers, no weight of which is special."""
+    """Return a tiny model of transformers whose weights have no special values."""
     import transformers
 
     family, changes = {**KINDS, **OTHER_KINDS}[kind]
@@ -97,7 +97,7 @@ def reference(kind: str) -> Any:
 
 
 def write_tokenizer(path: Path) -> None:
-    """A tokenizer.json of 259 ids, an id for each byte and the special ones of Llama 2."""
+    """Write a tokenizer.json of 259 ids: one for each byte, and the special ids of Llama 2."""
     words = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     vocab = {word: index for index, word in enumerate(words)}
     inner = tokenizers.Tokenizer(
@@ -111,6 +111,6 @@ def write_tokenizer(path: Path) -> None:
 
 
 def tokens(rows: int = 2, length: int = 60) -> Tensor:
-    """Random tokens, always the same."""
+    """Return fixed random tokens."""
     generator = torch.Generator().manual_seed(1)
     return torch.randint(VOCABULARY, (rows, length), generator=generator)

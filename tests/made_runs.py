@@ -1,4 +1,4 @@
-"""Runs as the runner records them, made by hand: for tests of what reads them."""
+"""Recorded runs written by hand, for tests of code that reads results."""
 
 import re
 from collections.abc import Sequence
@@ -66,12 +66,12 @@ def put(root: Path, encoding: str, rows: Rows, seed: int = 0, **changed: Any) ->
 
 
 def write_record(folder: Path, record: RunRecord) -> None:
-    """Write the record of a run, whose other files may change."""
+    """Write the record of a run, after changes of its other files."""
     write_sealed(folder / "run.json", record.to_json(), of=store.place_of(folder))
 
 
 def put_seeds(root: Path, encoding: str, values: Sequence[float]) -> None:
-    """Write runs whose headline is the mean of twenty items, a little easier or harder each."""
+    """Write runs whose headline is the mean of twenty items of different difficulty."""
     for seed, value in enumerate(values):
         folder = put(root, encoding, [replace(SCORE, metric="f1", value=value)], seed,
                      headline=Headline("f1", "all"))  # fmt: skip

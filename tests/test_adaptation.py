@@ -1,4 +1,4 @@
-"""Going on from a trained model under another encoding."""
+"""Training continues from a trained model with another encoding."""
 
 import os
 import sys
@@ -73,7 +73,7 @@ FEW += [("none", also) for also in ALSO[1:]]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pd.DataFrame]:
-    """Run encodings on the task above; what follows the first call goes into the same folder."""
+    """Run encodings on the task above; all calls share a folder."""
     task = tmp_path / "toy.py"
     task.write_text(TASK)
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
@@ -88,7 +88,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pd.Dat
 
 
 def trained(tmp_path: Path) -> list[str]:
-    """Return rows x length @ step of each batch that the last call trained on."""
+    """Return "rows x length @ step" for each batch that the last call trained on."""
     return (tmp_path / "log").read_text().split()
 
 
@@ -137,7 +137,7 @@ def test_rows_of_another_origin_are_in_another_table(run: Any) -> None:
     }
     assert len(tables) == 3
     budget = run("rope", origin="rope", adapt={"steps": 1})["settings"].item()
-    assert budget in tables  # how long it goes on is said by the label
+    assert budget in tables  # the label contains the number of steps
 
 
 @pytest.mark.slow
@@ -240,7 +240,7 @@ def test_a_method_trains_what_it_says(method: Any, also: Any, tied: bool) -> Non
 
 
 def test_low_rank_changes_are_scaled_by_two() -> None:
-    """As the help of `--adapt.rank` says: alpha is twice the rank, whatever the rank."""
+    """As in the help of `--adapt.rank`, alpha is twice the rank for every rank."""
     pytest.importorskip("peft", reason="peft makes low-rank changes")
     model: Any = decoder("rope")
     attention = model.layers[0].self_attn
@@ -287,11 +287,11 @@ def test_an_interrupted_adaptation_ends_where_an_uninterrupted_one_does(
         assert run("tape", origin="rope", adapt=adapt).empty
     monkeypatch.delenv("TOY_STOP")
     assert scores(run("tape", origin="rope", adapt=adapt)) == whole
-    assert "8x2@3" not in trained(tmp_path)  # it went on
+    assert "8x2@3" not in trained(tmp_path)  # training has continued
 
 
 def full_mask(length: int, group: int, offset: int) -> Tensor:
-    """Return which keys (S) a query (T) sees: those of its group that are not later."""
+    """Return the mask (T, S): a query attends to earlier keys of its group."""
     places = torch.arange(length)
     numbers = (places - offset).div(group, rounding_mode="floor")
     return (numbers[:, None] == numbers) & (places[:, None] >= places)
@@ -375,7 +375,7 @@ def test_evaluation_sees_everything() -> None:
         ),
         (
             {"origin": "rope", "adapt": {"steps": 2, "method": "none"}},
-            "adapt.method none would train nothing: say what with adapt.also",
+            "adapt.method none trains nothing by itself: add adapt.also",
         ),
         ({"origin": "rope", "adapt": {"also": "norms"}}, "adapt.also has no effect without --"),
         ({"origin": "rope", "train": {"steps": 0}}, "--from has no effect"),
@@ -392,10 +392,10 @@ def test_bad_input(run: Any, options: dict[str, Any], sentence: str) -> None:
 @pytest.mark.parametrize(
     ("encoding", "adapt", "sentence"),
     [
-        ("nope", {"method": "encoding"}, "it has no parameters, so that"),
+        ("nope", {"method": "encoding"}, "it has no parameters, so"),
         ("nope", {"method": "encoding"}, "would train nothing: use lora"),
         ("nope", {"method": "encoding", "also": "norms"}, "would train nothing: use none"),
-        ("fire", {"method": "longlora"}, "shifted sparse attention cannot serve it"),
+        ("fire", {"method": "longlora"}, "does not support shifted sparse attention"),
     ],
 )
 def test_what_a_method_cannot_do_is_skipped(
@@ -445,7 +445,7 @@ def test_a_library_that_is_missing_is_named(run: Any, monkeypatch: pytest.Monkey
 
 def test_own_options_decide_about_the_length(tmp_path: Path) -> None:
     os.environ.setdefault("PE_BENCH_CACHE", str(cache_folder()))
-    with pytest.raises((InputError, InputErrors), match="own options say how long"):
+    with pytest.raises((InputError, InputErrors), match="options of the task set the length"):
         pe_bench.run(
             "nope",
             "mqar",

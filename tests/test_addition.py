@@ -1,4 +1,4 @@
-"""Addition: the equations are right, cells and means are what they say."""
+"""Addition: the equations are right; points and means contain the rows that they claim."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def texts(sequences: Sequences) -> list[str]:
 
 
 def numbers(text: str) -> tuple[str, str, int]:
-    """The operands as written, and what is wrong with the sum (0: nothing)."""
+    """Return the operands as written, and the error of the sum (0: correct)."""
     question, total = text.split("=")
     a, b = question.split("+")
     return a, b, int(a[::-1]) + int(b[::-1]) - int(total[::-1])
@@ -65,7 +65,7 @@ def test_small_cells(tmp_path: Path) -> None:
 def test_larger_cells_with_few_equations(tmp_path: Path, first: int, second: int) -> None:
     pairs = 81 * 10 ** (first + second - 2)
     found = texts(items(make(tmp_path, samples=pairs), first, second))
-    assert len(found) == len(set(found)) == pairs  # all of them, each once
+    assert len(found) == len(set(found)) == pairs  # each one once
     for text in found:
         a, b, wrong = numbers(text)
         assert (len(a), len(b), wrong) == (first, second, 0) and a[-1] != "0" != b[-1]

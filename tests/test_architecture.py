@@ -1,4 +1,4 @@
-"""Which package may import which: arrows run one way, and the quick commands stay light."""
+"""The packages import each other in one direction only, and quick commands import little."""
 
 import ast
 import subprocess
@@ -10,8 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pe_bench"
 
-# From the ground up. A unit imports from units on lines above its own, and from its own line only
-# where it is the same unit.
+# From the lowest layer up. A unit imports from units on earlier lines only, and from itself.
 LEVELS = [
     {"errors"},
     {"option_table"},
@@ -36,13 +35,13 @@ PLUGINS = ("encodings", "tasks")
 
 
 def engine() -> list[Path]:
-    """Every file of the engine; the folders of plugins are links and are not entered."""
+    """Return every file of the engine, without the linked folders of plugins."""
     found = PACKAGE.rglob("*.py")
     return sorted(path for path in found if path.relative_to(PACKAGE).parts[0] not in PLUGINS)
 
 
 def imported(source: str) -> set[str]:
-    """Every module that a file imports, wherever in it, with the names that may be modules."""
+    """Return every module that a file imports, and imported names that may be modules."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -53,13 +52,13 @@ def imported(source: str) -> set[str]:
 
 
 def units(source: str) -> set[str]:
-    """The units of the engine that a file imports: a top-level module, or a package."""
+    """Return the units of the engine that a file imports: top-level modules and packages."""
     parts = [name.split(".") for name in imported(source)]
     return {p[1] for p in parts if p[0] == "pe_bench" and len(p) > 1 and p[1] != "__version__"}
 
 
 def modules(path: Path) -> set[str]:
-    """The modules of the file's own package that it imports."""
+    """Return the imported modules of the file's package."""
     package = ".".join(path.relative_to(ROOT).parent.parts)
     names = imported(path.read_text(encoding="utf-8"))
     inner = [name.removeprefix(f"{package}.") for name in names if name.startswith(f"{package}.")]
@@ -81,7 +80,7 @@ def test_arrows_run_one_way(path: Path) -> None:
 
 
 def plugin_files() -> list[Path]:
-    """Every file of a shipped plugin and of the examples."""
+    """Return every file of the shipped plugins and of the examples."""
     folders = [ROOT / folder for folder in (*PLUGINS, "examples")]
     return sorted(path for folder in folders for path in folder.rglob("*.py"))
 

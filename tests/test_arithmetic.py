@@ -1,4 +1,4 @@
-"""Sums of many numbers and products with one digit: rows are right, points are what they say."""
+"""Sums of several numbers and products with one digit: rows are right, points are as claimed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the `datasets` library does beside its work: nothing that anybody would see."""
+"""The `datasets` library has no visible side effects."""
 
 import errno
 import os

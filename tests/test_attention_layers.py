@@ -1,4 +1,4 @@
-"""A model around `AttentionLayers` computes what the decoder does: at once, cached, packed."""
+"""A model with `AttentionLayers` equals the decoder: in one pass, with a cache, with packing."""
 
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ UNCACHED = "rope:scaling=dynamic-ntk,factor=2"
 
 
 class Own(torch.nn.Module):
-    """Another model, with the weights of a decoder."""
+    """A model of the user's with the weights of a decoder."""
 
     def __init__(self, spec: str, config: pe_bench.ModelConfig = CONFIG) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Own(torch.nn.Module):
         self.attention = pe_bench.AttentionLayers(config, make)
         for layer, module in zip(self.attention, self.decoder.layers, strict=True):
             layer.attention = cast(Block, module).self_attn
-        with torch.no_grad():  # as after training
+        with torch.no_grad():  # change the initial values
             for parameter in self.decoder.encodings.parameters():
                 parameter.add_(torch.randn_like(parameter) / 10)
         for index, layer in enumerate(self.attention):
@@ -98,7 +98,7 @@ def test_packed_documents_are_like_rows_of_one_document(spec: str) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("spec", some_slow(NAMES))
 def test_padding_on_either_side(spec: str) -> None:
-    """On the left it is a document, on the right it needs nothing, with a cache `truncate`."""
+    """Padding on the left is a document. On the right only a cache needs it to be truncated."""
     model = Own(spec).eval()
     tokens = random_tokens()
     pads = torch.tensor([3, 0])
@@ -167,12 +167,15 @@ def test_what_cannot_be_cached_is_refused_by_name(spec: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"position_ids": torch.zeros(2, 5).long()}, r"\(2, 5\), and they should be \(2, 12\)"),
-        ({"position_ids": torch.zeros(3, 12).long()}, r"should be \(2, 12\) or \(1, 12\)"),
+        ({"position_ids": torch.zeros(2, 5).long()}, r"\(2, 5\), but must be \(2, 12\)"),
+        ({"position_ids": torch.zeros(3, 12).long()}, r"must be \(2, 12\) or \(1, 12\)"),
         ({"position_ids": torch.zeros(2, 12)}, "integers from 0 on"),
         ({"position_ids": torch.arange(-1, 11)[None]}, "integers from 0 on"),
         ({"position_ids": torch.arange(12)[None], "cache": True}, r"cache\.truncate\(lengths\)"),
-        ({"final_lengths": torch.tensor([12, 12]), "cache": True}, "given by Cache already"),
+        (
+            {"final_lengths": torch.tensor([12, 12]), "cache": True},
+            "Cache already gives final_lengths",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit(given: dict[str, Any], message: str) -> None:

@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that commands have saved, in files without content."""
+    """Collect the figures that commands save; the files stay empty."""
     figures: list[Figure] = []
 
     def save(figure: Figure, paths: list[Path]) -> None:
@@ -64,7 +64,7 @@ def make_model(spec: str, **shape: Any) -> pe_bench.Decoder:
 
 
 def save_model(spec: str = "rope", **shape: Any) -> None:
-    """Save a model that knows bytes to the folder `saved`."""
+    """Save a model with a byte tokenizer to the folder `saved`."""
     pe_bench.save_checkpoint(make_model(spec, **shape), "saved", spec, tokenizer=ByteTokenizer())
 
 
@@ -161,7 +161,7 @@ def test_a_run_shows_an_item_of_its_task(
     assert main([*FLIPFLOP, *SMALL]) == 0
     run = "tape/flipflop:samples=5/0"
     assert main(["attention", run]) == 2
-    assert "has no model: give the command of the run again, with --keep" in capsys.readouterr().err
+    assert "has no model: repeat the command of the run with --keep" in capsys.readouterr().err
     assert main([*FLIPFLOP, *SMALL, "--keep"]) == 0
     assert main(["attention", run, "--out", "a.png", "b.svg"]) == 0
     assert Path("a.png").exists() and Path("b.svg").exists()
@@ -193,7 +193,7 @@ REFUSED = {
     "--text abc --out a.jpg": "a.jpg: a picture's name ends in .png, .svg or .pdf",
     "--text abc --heads 4": "--heads must be below 4, as the model has 4 heads, not 4",
     "--text abc --layers 0 2": "--layers must be below 2, as the model has 2 layers, not 2",
-    "--text abc --encoding tape": "tape is tape, and the model has rope",
+    "--text abc --encoding tape": "tape is tape, but the model has rope",
     "--task passkey:vocabulary=tokenizer --length 3": "passkey has no items of length 3; there are",
     "--task passkey:vocabulary=tokenizer --item 999": "--item must be below 10, the number",
     "--task passkey:vocabulary=tokenizer --subset no": "there is no subset 'no'; there are ",

@@ -1,4 +1,4 @@
-"""Every backend of attention gives the numbers of the formula, and their gradients."""
+"""Every attention backend gives the outputs and gradients of the formula."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -31,12 +31,12 @@ SPECS = [
     "abacus:base=t5",
     "t5:train_positions=random",
 ]
-SIZES = ["63 x 16", "200 x 64"]  # tokens x channels of a head, awkward for blocks
+SIZES = ["63 x 16", "200 x 64"]  # tokens x channels of a head, no multiples of the block size
 CASES = [f"{spec}, {size}" for spec in SPECS for size in SIZES]
 LONG = [f"{kind}, 1000 x 128" for kind in KINDS]
-# Gradients of a few numbers that all pairs add to, which nearly cancel.
+# Gradients of a few numbers are sums over all pairs, whose terms nearly cancel.
 CANCELLING = ("carope", "gpt-oss", "log-temperature")
-# Without positions in its attention: what differs is torch's own kernel.
+# There are no positions in the attention, so only torch's kernel makes a difference.
 ROUNDED = ("position-coupling",)
 EVERYDAY = [f"{kind}, {SIZES[0]}" for kind in KINDS]
 
@@ -56,7 +56,7 @@ def shape(channels: int) -> ModelConfig:
 
 
 def decoder(spec: str, channels: int) -> Decoder:
-    """A model whose encoding has left its initial values, where biases are zero."""
+    """Return a model whose encoding has random weights; initially biases are zero."""
     torch.manual_seed(0)
     model = Decoder(shape(channels), plugins.load("encoding", spec).make)
     with torch.no_grad():
@@ -66,7 +66,7 @@ def decoder(spec: str, channels: int) -> Decoder:
 
 
 def results(model: Decoder, tokens: Tensor, backend: Backend) -> dict[str, Tensor]:
-    """Hidden states and the gradients of all parameters, in float64."""
+    """Return hidden states and the gradients of all parameters, in float64."""
     model.zero_grad()
     hidden = model.hidden(tokens, backend=backend)
     weights = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1))
@@ -76,9 +76,9 @@ def results(model: Decoder, tokens: Tensor, backend: Backend) -> dict[str, Tenso
 
 
 def errors(result: dict[str, Tensor], truth: dict[str, Tensor]) -> dict[str, float]:
-    """The relative error of each tensor, by root mean squares.
+    """Return the relative root mean square error of each tensor.
 
-    Without gradients that are zero but for rounding: of a bias that is the same for all keys.
+    Gradients that are zero except for rounding are left out, as for a bias equal for all keys.
     """
     assert result.keys() == truth.keys()
     sizes = {name: rms(expected) for name, expected in truth.items()}
@@ -91,7 +91,7 @@ def rms(tensor: Tensor) -> float:
 
 
 def of_others(model: Decoder, tokens: Tensor) -> Iterator[tuple[Backend, dict[str, Tensor]]]:
-    """The results of backends that can serve an encoding; "blocked" can serve all."""
+    """Return the results of the other backends that support an encoding; "blocked" supports all."""
     for backend in OTHERS:
         try:
             found = results(model, tokens, backend)
@@ -108,13 +108,13 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def gradients_of_flex(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch has a gradient of uncompiled flex attention on a CPU, and does not offer it."""
+    """Enable the gradient of uncompiled flex attention on a CPU, which torch disables."""
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
     monkeypatch.setattr(attention, "FLEX_DEVICES", ["cpu"])
 
 
 def parts(case: str) -> tuple[str, Tensor, int]:
-    """A case's spec, tokens and channels of a head."""
+    """Return the spec, tokens and channels of a head of a case."""
     spec, size = case.rsplit(", ", 1)
     length, channels = map(int, size.split(" x "))
     rows = 2 if length < 1000 else 1
@@ -122,7 +122,7 @@ def parts(case: str) -> tuple[str, Tensor, int]:
     return spec, tokens, channels
 
 
-# Of uncompiled flex attention, which warns that it is slow.
+# Uncompiled flex attention warns that it is slow.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile"),
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
@@ -146,7 +146,7 @@ def test_backends_in_float32(case: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_backends_in_bfloat16(case: str) -> None:
-    """The mean error of a tensor is no more than half as large again as that of the formula."""
+    """The mean error of a tensor is at most 1.5 times the error of the formula."""
     spec, tokens, channels = parts(case)
     model = decoder(spec, channels).bfloat16()
     exact = decoder(spec, channels).double()
@@ -162,7 +162,7 @@ def test_backends_in_bfloat16(case: str) -> None:
 @pytest.mark.parametrize("spec", some_slow(SPECS))
 @torch.no_grad()
 def test_blocks_of_rows_with_unequal_pasts(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries of a batch stand at other columns in every row when their tokens are cached."""
+    """With a cache, the queries of a batch are in different columns in each row."""
     model = decoder(spec, 16).double()
     if not model.encoding.prefix_consistent:
         pytest.skip("cannot be cached")
@@ -180,7 +180,7 @@ def test_blocks_of_rows_with_unequal_pasts(spec: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("spec", ["alibi", "tape", "sinks", "rope"])
 @torch.no_grad()
 def test_auto_makes_no_copy_of_the_cache(spec: str) -> None:
-    """Queries and keys as wide as values are all that torch's fused kernel takes as they are."""
+    """Torch's fused kernel needs no copies only if queries and keys are as wide as values."""
     model = decoder(spec, 16)
     tokens = torch.zeros(1, 60, dtype=torch.long)
     for new, backend in ((20, "sdpa"), (1, "sdpa" if spec == "rope" else "eager")):
@@ -188,7 +188,7 @@ def test_auto_makes_no_copy_of_the_cache(spec: str) -> None:
         model(tokens[:, :40], cache=cache)
         with record_backends() as used:
             model(tokens[:, 40 : 40 + new], cache=cache)
-        assert used[0] == backend, new  # nobody reads what the last layer of TAPE would hand on
+        assert used[0] == backend, new  # no layer uses the state after the last layer of TAPE
 
 
 @torch.no_grad()
@@ -207,7 +207,7 @@ def test_backends_are_recorded_inside_the_context_only() -> None:
 def test_blocks_keep_nothing_as_large_as_all_pairs(spec: str) -> None:
     model = decoder(spec, 16)
     kept = []
-    for length in (200, 400):  # products are prepared for as few as 128
+    for length in (200, 400):  # products are prepared from 128 tokens on
         sizes: dict[int, int] = {}
 
         def keep(tensor: Tensor, sizes: dict[int, int] = sizes) -> Tensor:
@@ -253,7 +253,7 @@ def test_auto_takes_the_fastest_for_each_length(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("kv_heads", [1, 2])
 def test_short_rows(name: str, kv_heads: int) -> None:
-    """What "auto" takes for them has the logits and gradients of the formula."""
+    """For short rows, the backend "auto" has the outputs and gradients of the formula."""
     torch.manual_seed(0)
     tokens = torch.randint(40, (3, attention.SHORT))
     found = []
@@ -278,7 +278,7 @@ def test_a_backend_that_cannot_serve_is_refused() -> None:
     cases: list[tuple[Backend, LogitTerms, str]] = [
         ("sdpa", rewriting, "rewrites logits; use eager"),
         ("blocked", rewriting, "a state, which cannot be divided into blocks; use eager"),
-        ("flex", LogitTerms(bias=lambda _: None), "no function of the distance alone; use sdpa"),
+        ("flex", LogitTerms(bias=lambda _: None), "depends on more than the distance; use sdpa"),
         ("flex", LogitTerms(Positions(ids, ids, ids)), "some of the tokens are cached"),
     ]
     for backend, terms, reason in cases:
@@ -287,7 +287,7 @@ def test_a_backend_that_cannot_serve_is_refused() -> None:
 
 
 class Stated(StatefulEncoding):
-    """A bias that is made of the state, of all tokens."""
+    """An encoding whose bias depends on the state of all tokens."""
 
     shared = False
 
@@ -306,7 +306,7 @@ def test_a_bias_of_a_state_is_not_divided_into_blocks() -> None:
 
 
 class Soft(Encoding):
-    """Logits whose backward pass needs the logits themselves, as tanh does."""
+    """An encoding whose logits are needed in the backward pass, as for tanh."""
 
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         return 3 * (scores / 3).tanh() if self.layer else scores.tanh()

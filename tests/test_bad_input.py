@@ -1,4 +1,4 @@
-"""Bad input: one sentence, exit code 2, before anything is trained."""
+"""Bad input gives one sentence and exit code 2 before anything is trained."""
 
 import json
 import os
@@ -22,7 +22,7 @@ FLIPFLOP = ["run", "--encoding", "nope", "--task", "flipflop"]
 SEED = "99999999999999999999999"
 
 BAD_INPUT = [
-    # arguments                                  what the sentence must contain
+    # arguments                                  required part of the message
     ([], "required: COMMAND"),
     (["repot"], "no command 'repot' (did you mean 'report'?)"),
     (["list", "encoding"], "no encoding or task 'encoding' (did you mean 'encodings'?)"),
@@ -48,11 +48,14 @@ BAD_INPUT = [
     ([*NOPE, "--model.init_std", "-1"], "model.init_std must not be negative, not -1.0"),
     ([*RUN, "--encoding", LONG], "is too long for a name or a path"),
     ([*RUN, "--encoding", f"./{LONG}.py"], "is too long for a name or a path"),
-    ([*RUN, "--encoding", "nope", "--results", LONG], "a path is too long, or a name in it"),
-    ([*RUN, "--encoding", "nope", "--data", LONG], "a path is too long, or a name in it"),
-    (["report", "--results", LONG], "a path is too long, or a name in it"),
-    (["list", f"{LONG}.py"], "a path is too long, or a name in it"),
-    ([*SCROLLS, "--data", "records", "--results", "records/new"], "records/new is inside records"),
+    ([*RUN, "--encoding", "nope", "--results", LONG], "the path, or a name in it, is too long"),
+    ([*RUN, "--encoding", "nope", "--data", LONG], "the path, or a name in it, is too long"),
+    (["report", "--results", LONG], "the path, or a name in it, is too long"),
+    (["list", f"{LONG}.py"], "the path, or a name in it, is too long"),
+    (
+        [*SCROLLS, "--data", "records", "--results", "records/new"],
+        "records/new is inside the folder with data records",
+    ),
     ([*NOPE, "--device", "tpu"], "must be auto, cpu, cuda or cuda:1, not 'tpu'"),
     ([*NOPE, "--device", "cuda"], "there is no CUDA device here: use --device cpu or auto"),
     ([*NOPE, "--precision", "fp8"], "--precision: must be one of auto, fp32, bf16, not 'fp8'"),
@@ -60,16 +63,16 @@ BAD_INPUT = [
         [*NOPE, "--preset", "quik"],
         "no preset 'quik' (did you mean 'quick'?); there are quick, small, mid, paper",
     ),
-    ([*NOPE, "--preset", "paper", "--tokenizer", "bytes"], "tokens of words' size"),
+    ([*NOPE, "--preset", "paper", "--tokenizer", "bytes"], "needs tokens of several bytes"),
     (
         [*NOPE, "--protocol", "strickt"],
         "no protocol 'strickt' (did you mean 'strict'?); there is",
     ),
-    ([*NOPE, "--tokenizer", "bpee"], "no tokenizer 'bpee'; give bytes, bpe:SIZE"),
+    ([*NOPE, "--tokenizer", "bpee"], "there is no tokenizer 'bpee': give bytes, bpe:SIZE"),
     ([*NOPE, "--results", "file"], "cannot write to file (Not a directory): give another folder"),
     ([*NOPE, "--results", "/proc/new"], "cannot write to /proc/new"),
-    ([*NOPE, "--data", ABSENT], f"no folder {ABSENT}; give a folder of"),
-    ([*NOPE, "--data", "file"], "no folder file; give a folder of"),
+    ([*NOPE, "--data", ABSENT], f"no folder {ABSENT}: give a folder of"),
+    ([*NOPE, "--data", "file"], "there is no folder file: give a folder of"),
     ([*NOPE, "--data", "=x"], "write --data DIR or --data task=DIR"),
     ([*SCROLLS, "--data", ABSENT], f"{ABSENT} is not a folder: give a folder with"),
     ([*SCROLLS, "--subsets", "qaspar"], "no subset 'qaspar' (did you mean 'qasper'?)"),
@@ -80,7 +83,10 @@ BAD_INPUT = [
     ([*RUN, "--encoding", "rope:base=0"], "must be greater than 1, not 0.0"),
     ([*RUN, "--encoding", "rope:base"], "write name:key=value"),
     ([*RUN, "--encoding", "absent.py"], "there is no file absent.py"),
-    ([*RUN, "--encoding", "broken.py"], "broken.py does not import (SyntaxError: invalid syntax"),
+    (
+        [*RUN, "--encoding", "broken.py"],
+        "broken.py cannot be imported (SyntaxError: invalid syntax",
+    ),
     (["run", "--encoding", "nope", "--task", "perplexit"], "(did you mean 'perplexity'?)"),
     (["report", "--results", "empty"], "no runs in empty: use pe-bench run first"),
     (["report", "--results", ABSENT], f"no runs in {ABSENT}"),
@@ -93,34 +99,40 @@ BAD_INPUT = [
     ([*RUN, "--encodin", "nope"], "'--encodin' (did you mean '--encoding'?)"),
     (["list", "--seeds", "1"], "no option '--seeds'"),
     ([*NOPE, "--seeds", "a"], "must be a whole number, not 'a'"),
-    ([*NOPE, "--seeds", "-1"], "must not be negative"),
-    ([*NOPE, "--seeds", "2-0"], "must rise to at most 1000 seeds, such as 0-4, not '2-0'"),
-    ([*NOPE, "--seeds", "0-9999"], "must rise to at most 1000 seeds"),
-    ([*NOPE, "--seeds", SEED], f"at most 9223372036854775807, not {SEED}"),
+    ([*NOPE, "--seeds", "-1"], "must be from 0 to 9223372036854775807, not -1"),
+    (
+        [*NOPE, "--seeds", "2-0"],
+        "must be an increasing range of at most 1000 seeds, such as 0-4, not '2-0'",
+    ),
+    ([*NOPE, "--seeds", "0-9999"], "must be an increasing range of at most 1000 seeds"),
+    ([*NOPE, "--seeds", SEED], f"from 0 to 9223372036854775807, not {SEED}"),
     ([*NOPE, "--data", "perplexty=empty"], "perplexty"),
     ([*NOPE, "--data", "scrolls=empty"], "--data scrolls"),  # another task's
     ([*NOPE, "--pretrain.steps", "9"], "pretrain"),
     ([*SMALL_SCROLLS, "--pretrain.steps", "-1"], "pretrain.steps must not be negative"),
     ([*NOPE, "--train.lr", "nan"], "must be a number, not 'nan'"),
-    ([*RUN, "--encoding", "several_lines.py"], "several_lines.py does not import"),
+    ([*RUN, "--encoding", "several_lines.py"], "several_lines.py cannot be imported"),
     (["report", "--results", "blocked"], "cannot write to blocked"),
     (["report", "empty"], "there are no runs in empty: use pe-bench run first"),
     (["report", "empty", "empty"], "empty is given twice"),
     (["report", "empty", "--results", "empty"], "leave out --results"),
     (["runn"], "no command 'runn' (did you mean 'run'?)"),
-    ([*NOPE, "--resume"], "no option '--resume': runs resume where they stopped by themselves"),
+    ([*NOPE, "--resume"], "no option '--resume': runs resume automatically"),
     (["run", "-e", "nope", "-t", "flipflop"], "no option '-e' (did you mean '--encoding'?)"),
     (["list", "presets"], "write pe-bench list TASK"),
     (["list", "absent.py"], "there is no file absent.py"),
     (["check", "task.py"], "task.py does not state its headline and presets"),
     ([*RUN, "--encoding", "task.py"], "task.py defines a task, not an encoding"),
-    ([*RUN, "--encoding", "rope,alibi"], "'rope,alibi' are several encodings: write rope alibi"),
+    (
+        [*RUN, "--encoding", "rope,alibi"],
+        "'rope,alibi' contains several encodings: write rope alibi",
+    ),
     ([*RUN, "--encoding", ""], "an empty spec names no encoding; there are: abacus"),
     (["run", "--encoding", "nope", "--task", ""], "an empty spec names no task"),
     ([*RUN, "--encoding", "nope", "rpoe"], "no encoding 'rpoe' (did you mean 'rope'?)"),
     ([*RUN, "--encoding", "nope", "rope:base=-5"], "must be greater than 1, not -5.0"),
     ([*RUN, "--encoding", "nope", "learned:rows=10"], "learned:rows must be at least"),
-    ([*RUN, "--encoding", "learned:rows=1e12"], "for its own weights, and this machine has"),
+    ([*RUN, "--encoding", "learned:rows=1e12"], "for its own weights, but this machine has"),
     ([*RUN, "--encoding", "rope:base=2,base=3"], "gives the option 'base' twice"),
     ([*NOPE, "--train.lr", "1", "--train.lr", "2"], "--train.lr is given twice"),
     ([*NOPE, "--encoding", "rope"], "--encoding is given twice"),
@@ -153,7 +165,7 @@ BAD_INPUT = [
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with files that bad input may refer to; nothing is ever trained."""
+    """Return the current folder, with files that bad input refers to; nothing is trained."""
     import torch
 
     import pe_bench.train.training
@@ -167,7 +179,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
     (tmp_path / "records" / "qasper").mkdir(parents=True)
-    record = json.dumps({"id": "0", "input": "Who?\n\nA document.", "output": "Nobody"})
+    record = json.dumps({"id": "0", "input": "Who?\n\nA document.", "output": "Ann"})
     for split in ("train", "validation"):
         (tmp_path / "records" / "qasper" / f"{split}.jsonl").write_text(f"{record}\n")
     (tmp_path / "broken.py").write_text("def (\n")

@@ -1,4 +1,4 @@
-"""Baselines: what guessing, a constant answer and n-gram tables score, and where it is kept."""
+"""Baselines: scores of guessing, a constant answer and n-gram tables, and where they are stored."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from pe_bench.tasks.flipflop import Flipflop
 
 
 def test_a_reference_above_guessing_says_what_the_task_gives_away(tmp_path: Path) -> None:
-    """A read right after a write has the bit two tokens back, which a trigram table sees."""
+    """After a write, a read finds its bit two tokens back, in the context of a trigram table."""
     found = make_task(Flipflop, tmp_path).baselines()
     values = {
         name: next(r.value for r in rows if r.subset == "dense" and r.metric == "accuracy")
@@ -30,7 +30,7 @@ def test_a_reference_above_guessing_says_what_the_task_gives_away(tmp_path: Path
 
 
 def rows_of(*rows: list[int]) -> Batch:
-    """Rows whose tokens after a 9 are scored."""
+    """Return rows whose tokens after a 9 are scored."""
     ids = torch.tensor(rows)
     after = (ids == 9).cumsum(1)[:, :-1] > 0
     return Batch(ids[:, :-1], torch.where(after, ids[:, 1:], IGNORE))
@@ -39,7 +39,7 @@ def rows_of(*rows: list[int]) -> Batch:
 def test_tables_count_what_follows() -> None:
     batches = [rows_of([5, 9, 1, 2, 3], [6, 9, 1, 2, 4]), rows_of([5, 9, 1, 3, 3], [5, 9, 2, 2, 3])]
     baselines = Baselines(batches, 10, places=True)
-    assert baselines.symbols == 4 and baselines.most_frequent == 2  # of 2 and 3 the smaller
+    assert baselines.symbols == 4 and baselines.most_frequent == 2  # the smaller one of 2 and 3
     test = rows_of([6, 9, 1, 2, 3], [7, 9, 2, 2, 2])
     found = baselines.scores(test)
     assert found["guessing"].exact == pytest.approx([1 / 64] * 2)

@@ -1,4 +1,4 @@
-"""What stays in the cache, and `pe-bench cache`."""
+"""The contents of the cache folder, and `pe-bench cache`."""
 
 import os
 import time
@@ -38,7 +38,7 @@ DAY = 86400
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache with one entry of each kind, not used for ten days."""
+    """Return a cache with one entry of each kind, last used ten days ago."""
     folder = tmp_path / "cache"
     monkeypatch.setenv("PE_BENCH_CACHE", str(folder))
     for names in FILES.values():
@@ -56,7 +56,7 @@ def write(path: Path, *, age: float = 0, size: int = 1000) -> Path:
 
 
 def there(cache: Path) -> list[str]:
-    """The kinds of which all files are there; of no kind some only."""
+    """Return the kinds whose files all exist, after checking that no kind is incomplete."""
     found = []
     for kind, names in FILES.items():
         exist = {(cache / name).exists() for name in names}
@@ -103,7 +103,7 @@ def test_cleaning(cache: Path, options: list[str], left: list[str]) -> None:
 
 
 def test_what_a_running_command_uses_stays(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What it holds a lock of, and what it has used since it began."""
+    """A running command keeps entries that it has locked, or used since its start."""
     with using(cache), hold(cache / "tokens/abc-def/abc-def.lock"):
         used = time.time() + 5  # the times of files are coarser than clocks
         cache_entries.mark_used(cache / "allenai--c4/main/en/c4.json.gz.seal")
@@ -140,7 +140,7 @@ def test_weights_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with hold(tmp_path / "checkpoints/5/lock"):
         limit_weights(tmp_path)
     left = {path.parent.name for path in tmp_path.rglob("*.safetensors")}
-    assert left == {"1", "5", "9"}  # the last used, the one in use, the unfinished
+    assert left == {"1", "5", "9"}  # the most recently used, the one in use, the unfinished one
 
 
 @pytest.mark.parametrize("given", ["much", "-1", "nan"])
@@ -148,7 +148,7 @@ def test_a_limit_that_is_no_number(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PE_BENCH_CACHE_GB", given)
-    with pytest.raises(InputError, match=f"PE_BENCH_CACHE_GB is '{given}': give a number"):
+    with pytest.raises(InputError, match=f"PE_BENCH_CACHE_GB is '{given}', but must be a number"):
         using(tmp_path).__enter__()
 
 

@@ -1,4 +1,4 @@
-"""The catalogue of encodings: what a page says comes from the encoding and from results."""
+"""The pages of the catalogue agree with the encodings and the results."""
 
 import importlib.util
 import re
@@ -14,7 +14,7 @@ NAMES = ("alibi", "rope")
 
 @pytest.fixture(scope="module")
 def catalogue() -> ModuleType:
-    """The script that writes it."""
+    """Return the script that writes the catalogue."""
     spec = importlib.util.spec_from_file_location("catalogue", ROOT / "docs" / "catalogue.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -24,7 +24,7 @@ def catalogue() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def folder(catalogue: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The catalogue of two encodings, with the scores of one committed folder."""
+    """Write the catalogue of two encodings, with the scores of one committed folder."""
     folder = tmp_path_factory.mktemp("catalogue")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(catalogue, "SCORES", ("scrolls",))

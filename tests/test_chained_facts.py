@@ -1,4 +1,4 @@
-"""Chained facts: prompts of exact lengths, and the place that a reader of the text finds."""
+"""Chained facts: prompts have exact lengths, and the answer follows from the text."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Limits, ticks and places of names in charts."""
+"""Limits, ticks, and positions of names in charts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The files of a training phase, and what happens to damaged ones."""
+"""The files of a training phase, and the handling of damaged ones."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_a_model_that_is_loaded_counts_as_used(
 
 
 class Tied(nn.Module):
-    """Two frozen layers that share their weight, and one that is trained."""
+    """A model with two frozen layers that share a weight, and a trained layer."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Checkpoints: no code in them is ever run, and what is damaged is trained again."""
+"""Checkpoints contain no executable code, and damaged ones are trained again."""
 
 import os
 import pickle
@@ -22,7 +22,7 @@ ENGINE = Path(__file__).parents[1] / "pe_bench"
 
 
 def stopped_at(step: int) -> Callable[[int], Batch]:
-    """Return batches up to a step, at which the power goes."""
+    """Return batches up to a step, at which the training is interrupted."""
 
     def batches(index: int) -> Batch:
         if index == step:
@@ -34,7 +34,7 @@ def stopped_at(step: int) -> Callable[[int], Batch]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tensor, Path]:
-    """The weights that an uninterrupted run ends with, and its folder."""
+    """Return the final weights of an uninterrupted run, and its folder."""
     model, folder = make_model(), tmp_path_factory.mktemp("whole")
     run(model, folder)
     return weights(model), folder
@@ -85,7 +85,7 @@ def dump(content: Any, path: Path) -> None:
 
 
 class Attack:
-    """Makes a folder when it is unpickled."""
+    """An object that creates a folder when it is unpickled."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -152,7 +152,7 @@ def test_what_is_damaged_is_set_aside_and_trained_again(
     said = capsys.readouterr().err
     assert f"pe-bench: {path} is" in said
     assert f"made again, kept as {path.name}.damaged1" in said
-    run(make_model(), tmp_path, data=stopped_at(0))  # it has healed: nothing is trained
+    run(make_model(), tmp_path, data=stopped_at(0))  # it has been repaired: nothing is trained
 
 
 @pytest.mark.slow
@@ -189,7 +189,7 @@ def test_a_model_of_another_shape_is_set_aside(
     model = make_model()
     run(model, tmp_path)
     assert torch.equal(weights(model), whole[0])
-    assert f"{path} is of a model of another shape" in capsys.readouterr().err
+    assert f"{path} belongs to a model of another shape" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What the documentation says about results is what the committed results show."""
+"""Statements of the documentation about results agree with the committed results."""
 
 import csv
 import re
@@ -85,7 +85,7 @@ def test_a_claim_holds(claim: Claim, results: Results) -> None:
 
 @pytest.mark.slow
 def test_a_claim_can_fail(results: Results) -> None:
-    """Every number and every verdict of the file is changed, and each one is noticed."""
+    """A change of any number or verdict in the file is detected."""
     for claim in CLAIMS:
         values = [[change(written), *about] for written, *about in claim.values]
         learned = [["7 of 9", about] for _, about in claim.learned]

@@ -1,4 +1,4 @@
-"""The command line: what it prints, and what needs no torch."""
+"""The command line: its output, and the commands that do not import torch."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def test_interrupting_says_how_to_go_on(
 
     monkeypatch.setattr(plugins, "names", interrupt)
     assert main(["list"]) == 130
-    assert "the same command goes on from here" in capsys.readouterr().err
+    assert "the same command continues from here" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -141,7 +141,7 @@ def test_one_of_several_gpus(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if before is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before)
-    for _ in range(2):  # once for each table of a grid file
+    for _ in range(2):  # a grid file calls it for each table
         assert find_device("cuda:1") == "cuda" and os.environ["CUDA_VISIBLE_DEVICES"] == after
 
 
@@ -154,7 +154,7 @@ LIGHT: dict[str, list[str]] = {
     "report --help": ["--results"],
     "export --help": ["FILE.parquet", "--results"],
     "rerun --help": ["encoding/task/seed", "--keep"],
-    "merge --help": ["DIR", "where to bring them"],
+    "merge --help": ["DIR", "folder to copy the runs to"],
     "checkpoint --help": ["encoding/task/seed", "--subset"],
     "import --help": ["GGUF", "DIR"],
     "status --help": ["--all"],
@@ -168,7 +168,7 @@ LIGHT: dict[str, list[str]] = {
 
 @pytest.fixture(scope="module")
 def without_torch() -> Callable[[str], str]:
-    """Runs a command where importing torch is an error, and returns what it prints."""
+    """Run a command in a process in which importing torch is an error; return its output."""
     program = (
         "import sys; sys.modules['torch'] = None; from pe_bench.cli import main; "
         "sys.exit(main(sys.argv[1:]))"

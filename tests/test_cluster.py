@@ -1,4 +1,4 @@
-"""Cells on a real Ray cluster of this machine, one of its workers killed on purpose."""
+"""Runs on a real Ray cluster on this machine; one of its workers is killed."""
 
 import json
 import sys
@@ -28,7 +28,7 @@ class Dies(Encoding):
 
 @pytest.fixture
 def cluster(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A Ray cluster with two cores, whose workers have the environment of the test."""
+    """Start a Ray cluster with two cores, whose workers have the environment of the test."""
     ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'pe-bench[ray]'")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")

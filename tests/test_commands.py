@@ -1,4 +1,4 @@
-"""The command that a page shows makes the runs that it stands beside."""
+"""The command that a page shows for some runs makes these runs."""
 
 import shlex
 from collections import Counter
@@ -24,7 +24,7 @@ from pe_bench.runs.run import Run
 from pe_bench.runs.run_record import make_record
 
 OTHER_CODE = "code of another version"
-REASONS = {  # settings that a command cannot give, by the start of their path
+REASONS = {  # settings that no command can set, by the start of their path
     "versions.": OTHER_CODE,
     "start.versions.": OTHER_CODE,
     "from.version": OTHER_CODE,
@@ -36,7 +36,7 @@ REASONS = {  # settings that a command cannot give, by the start of their path
 
 
 def runs_of(command: str) -> list[Run]:
-    """Return the runs that a command would do in an empty folder; nothing is trained."""
+    """Return the runs that a command would execute in an empty folder; nothing is trained."""
     program, *words = shlex.split(command)
     assert program == "pe-bench"
     _, (values,) = parse(COMMANDS, words)
@@ -44,7 +44,7 @@ def runs_of(command: str) -> list[Run]:
 
 
 def check(records: Sequence[RunRecord]) -> Counter[str]:
-    """Check the commands of a table; return how many runs they make, others by the reason."""
+    """Check a table's commands; count their runs, and the other runs by reason."""
     made: dict[tuple[str, int], Run] = {}
     for command in list_commands(records):
         for run in runs_of(command):
@@ -57,7 +57,7 @@ def check(records: Sequence[RunRecord]) -> Counter[str]:
         old, new = flatten(record.settings), flatten(run.resolved.settings)
         differing = [name for name in old.keys() | new if old.get(name) != new.get(name)]
         reasons = {name: reason_for(name) for name in differing}
-        if OTHER_CODE not in reasons.values():  # which may have other options
+        if OTHER_CODE not in reasons.values():  # other code may have other options
             assert None not in reasons.values(), (list_commands([record]), reasons)
         same = run.resolved.digest() == record.settings_digest
         assert same == (not differing)
@@ -103,7 +103,7 @@ OPTIONS = {
     "another start": f"--encoding tape --from rope:base=500 --task flipflop {TINY}",
     "adaptation": f"--encoding tape --from rope --task flipflop --adapt.steps 4 {TINY}",
     "adapters": "--encoding rope --from rope --task mqar --adapt.steps 4 --adapt.method lora",
-    "what is also trained": "--encoding tape --from rope --task mqar --adapt.steps 4 "
+    "further trained parameters": "--encoding tape --from rope --task mqar --adapt.steps 4 "
     "--adapt.method none --adapt.also embeddings+norms",
     "no training": "--encoding rope --task properties --model.layers 1",
 }
@@ -114,7 +114,7 @@ OPTIONS = {
 def test_commands_of_records(
     name: str, earlier: bool, real_documents: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A record of an earlier version does not say which values and subsets were asked for."""
+    """Records of earlier versions do not contain the requested values and subsets."""
     monkeypatch.chdir(tmp_path)
     asked = runs_of(f"pe-bench run {OPTIONS[name].format(data=real_documents)}")
     records = []
@@ -124,7 +124,7 @@ def test_commands_of_records(
     (command,) = list_commands(records)
     made = runs_of(command)
     if earlier and name == "subsets":
-        assert "nor whether only some subsets" in describe_commands(records, [command])
+        assert "nor a choice of subsets" in describe_commands(records, [command])
         return
     assert [run.folder for run in made] == [run.folder for run in asked], command
     assert [run.precision for run in made] == [run.precision for run in asked]
@@ -141,4 +141,4 @@ def test_an_export_names_no_paths(
     assert f"--data {real_documents}/scrolls" in list_commands([record])[0]
     sent = [replace(record, sources={})]
     assert list_commands(sent)[0].endswith("--data DIR")
-    assert "DIR stands for the folder with the data" in describe_commands(sent, list_commands(sent))
+    assert "DIR: the folder with the data" in describe_commands(sent, list_commands(sent))

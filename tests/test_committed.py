@@ -1,4 +1,4 @@
-"""What is committed under results/ was measured by the code that is committed with it."""
+"""The code that is committed with the results measures the same settings."""
 
 import json
 from collections.abc import Mapping
@@ -32,9 +32,9 @@ def exported(folder: str) -> list[RunRecord]:
 
 
 def without_text(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings without the fingerprint of Python's own sources, which differ by version.
+    """Return settings without the fingerprint of Python's sources, which differ by version.
 
-    A field of a config that is new since, and has its default, makes no difference either.
+    New config fields with default values are left out as well.
     """
     found = {name: value for name, value in without_defaults(settings).items() if name != "data"}
     if settings.get("start"):
@@ -43,7 +43,7 @@ def without_text(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def known(settings: Mapping[str, Any]) -> Any:
-    """Return settings as files keep them, without what would be so anyway."""
+    """Return settings in the format of files, without defaults."""
     found = without_text(without_defaults(settings))
     return json.loads(json.dumps(found))
 
@@ -62,7 +62,7 @@ def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -
     assert records
     for record in records:
         if known_problems.find(record.settings_digest):
-            continue  # its task is another one by now
+            continue  # its task has changed since
         tune = record.settings.get("tune")
         options = RunOptions(
             preset=record.preset,
@@ -78,7 +78,7 @@ def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -
         made = made.under(record.settings.get("conditions", {}))
         stale = f"{folder}: {record.task} was measured under other settings, measure it again"
         assert known(made.settings) == known(record.settings), stale
-        # Python's own sources, which differ by version, and were the default of perplexity.
+        # The sources of Python, which differ by version, were the default corpus of perplexity.
         reads_text = "stdlib" in str(record.data)
         assert reads_text or made.digest() == record.settings_digest, stale
 

@@ -1,4 +1,4 @@
-"""Every committed folder has the grid beside it that makes its runs."""
+"""Every committed folder has the grid file that makes its runs."""
 
 from dataclasses import replace
 

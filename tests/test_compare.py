@@ -1,4 +1,4 @@
-"""Two encodings beside each other, and all of them over tasks: planted effects and none."""
+"""Comparison of two encodings, and of all over several tasks: planted effects are found."""
 
 import re
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def put(
     first_seed: int = 0,
     digest: str = "",
 ) -> None:
-    """Write a run for each value, its seeds counted from the first one."""
+    """Write a run for each value, with consecutive seeds from `first`."""
     for seed, value in enumerate(values, first_seed):
         name = f"seed{seed}-{digest}"
         folder = root / "runs" / slug(task) / slug(encoding) / name
@@ -87,7 +87,7 @@ def put_baselines(root: Path, *tasks: str) -> None:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three tasks with truths: good is better in the first two, and nothing in the third."""
+    """Return three tasks with known truth: "good" is better in the first two, not in the third."""
     root = tmp_path_factory.mktemp("results")
     truths = {"near": (60, 40, 41), "far": (80, 50, 50), "none": (50, 50, 50)}
     noise = iter(NOISE)
@@ -107,7 +107,7 @@ def tables(results: Path) -> list[Table]:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two tasks of two encodings, and encodings that share no seed or task with them."""
+    """Return two tasks of two encodings, and encodings that share no seed or task with them."""
     root = tmp_path_factory.mktemp("small")
     for encoding, mean in (("good", 60), ("plain", 50)):
         put(root, "near", encoding, [mean, mean + 1, mean + 2])
@@ -142,7 +142,7 @@ def test_sentences_say_what_was_planted(tables: list[Table]) -> None:
     )
     assert "which is significant (p < 0.001)." in lines["Together"]
     assert found.mean is not None and found.mean.significant
-    expected = (20 / 90 + 30 / 90 + 0) / 3  # of the way from guessing, 10 %, to 100 %
+    expected = (20 / 90 + 30 / 90 + 0) / 3  # relative to the distance from guessing, 10 %, to 100 %
     assert found.mean.value == pytest.approx(expected, abs=0.02)
     back = verdicts.judge(verdicts.choose_tables(tables, ["near"]), "plain", "good")
     (line,) = sentences.describe(back)
@@ -199,7 +199,7 @@ def test_over_tasks_and_their_mean_mistakes_are_few(effect: float, low: float, h
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", ["quick", "scrolls", "extension"])
 def test_leaving_out_an_encoding_makes_no_claim_weaker(folder: str) -> None:
-    """Equivalently: running one more encoding never makes a claim."""
+    """Equivalently, an additional encoding never makes another difference significant."""
     for table in read_tables(ROOT / "results" / folder):
         if table.about.measures_time:
             continue
@@ -318,7 +318,7 @@ def test_the_largest_block_of_very_many_tasks() -> None:
     names = frozenset(f"{n}" for n in range(40))
     ranked = [names - {name} for name in sorted(names)]
     common = task_summary._largest_in_common(ranked)
-    assert len(common) * sum(common <= one for one in ranked) >= 350  # of 400 at best
+    assert len(common) * sum(common <= one for one in ranked) >= 350  # the best possible is 400
 
 
 @pytest.mark.slow
@@ -331,7 +331,7 @@ def test_the_leaderboard_over_tasks(tables: list[Table]) -> None:
     row = r"^\| good +\| +(\S+) \|[^|]+\| +(\S+) \|[^|]+\| +a \| +1 \| +(1|2|3) \|"
     first = re.search(row, section, re.MULTILINE)
     assert first is not None and 0 < float(first[1]) < 1 and 1 <= float(first[2]) < 2
-    assert "+1.00" in section and "of so few encodings none can be told from 0" in section
+    assert "+1.00" in section and "with so few encodings, none is significant" in section
     ranks = describe_ranks(tables)
     assert max(map(len, ranks.splitlines())) <= WIDTH
     assert "1 (a)" in ranks and "2 to 3 (b)" in ranks

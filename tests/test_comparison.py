@@ -1,4 +1,4 @@
-"""Paired differences: known values, coverage and family-wise error by simulation, ranks, groups."""
+"""Paired differences: known values, simulated coverage and error rates, ranks, groups."""
 
 import math
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def scores(values: list[list[float]]) -> Scores:
 
 
 def simulate(kind: str, rng: np.random.Generator, seeds: int, resamples: int = 200) -> Scores:
-    """Return five encodings that do not differ, with items of their own difficulty."""
+    """Return five equal encodings, with items of different difficulty."""
     encodings, cells, items = 5, 2, 40
     effects: dict[str, Callable[[tuple[int, int]], Any]] = {
         "normal": lambda shape: rng.normal(0, 0.5, shape),
@@ -65,7 +65,7 @@ def simulate(kind: str, rng: np.random.Generator, seeds: int, resamples: int = 2
 
 
 def rates(kind: str, seeds: int, times: int) -> tuple[float, float]:
-    """Return how often an interval holds zero, and how often any of all pairs is told apart."""
+    """Return the frequencies of intervals that contain zero, and of any significant pair."""
     rng = RNG(1)
     covered = []
     mistaken = []
@@ -111,7 +111,7 @@ def test_another_encoding_makes_no_p_value_smaller(seeds: int) -> None:
 
 
 def test_pairs_of_some_are_pairs_of_all() -> None:
-    """What is significant among all pairs is significant among the comparisons with one."""
+    """A pair that is significant among all pairs is also significant among fewer comparisons."""
     values = RNG(3).normal(0, 1, (6, 8)) + np.arange(6)[:, None]
     among_all = {(x.first, x.second): x for x in compare_all(Scores("ABCDEF", values))}
     for one in compare(Scores("ABCDEF", values), [("A", other) for other in "BCDEF"]):
@@ -131,7 +131,7 @@ def test_from_six_seeds_on_sign_flips_have_to_agree() -> None:
     (found,) = compare(Scores("AB", np.abs(outlier.values)), [("A", "B")])
     assert found.p_flips == 2 / 64 and found.significant
     (found,) = compare(Scores("AB", outlier.values[:, :5]), [("A", "B")])
-    assert math.isnan(found.p_flips) and found.significant  # flips of five seeds cannot say so
+    assert math.isnan(found.p_flips) and found.significant  # five seeds: no sign flips
 
 
 def test_equal_differences_have_the_p_value_of_sign_flips() -> None:
@@ -182,7 +182,7 @@ def test_items_of_a_pair_are_resampled_together() -> None:
 
 
 def test_items_count_once() -> None:
-    """What items add under single seeds is in the variance over seeds already."""
+    """The variance over seeds already includes the variance of items within seeds."""
     values = np.array([[3.0, 5.0], [1.0, 1.0]])
     independent = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])  # (B, S)
     shared = np.array([[1.0, 1.0], [1.0, 1.0], [-1.0, -1.0], [-1.0, -1.0]])
@@ -245,7 +245,7 @@ def test_rank_correlations_and_intervals_of_proportions_are_those_of_scipy() -> 
 @pytest.mark.parametrize("comparisons", [1, 10])
 @pytest.mark.parametrize("ratio", [0.5, 1.0])
 def test_seeds_to_show_a_difference_give_the_power_of_scipy(ratio: float, comparisons: int) -> None:
-    """The fewest seeds for which a paired t-test finds the difference in four of five cases."""
+    """The result is the smallest number of seeds for a power of 80 % of a paired t-test."""
     seeds, power = 1, 0.0
     while power < POWER:
         seeds += 1

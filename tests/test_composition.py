@@ -1,4 +1,4 @@
-"""One encoding added to another: whatever the other one does still happens."""
+"""One encoding added to another: the other one keeps its effects."""
 
 import inspect
 from typing import Any
@@ -38,7 +38,7 @@ def subject(spec: str) -> Subject:
 
 
 def abacus_on(base: str) -> tuple[Decoder, Decoder]:
-    """A model with an encoding, and one with abacus on it and the same weights otherwise."""
+    """Return a model with an encoding, and one with abacus added and otherwise equal weights."""
     alone, both = subject(base).model(), subject(f"abacus:base={base}").model()
     state = alone.state_dict().items()
     weights = {key: value for key, value in state if not key.startswith("encodings.")}
@@ -118,7 +118,7 @@ def test_a_base_without_state_hands_none_on() -> None:
 
 
 class Noting(StatefulEncoding):
-    """Notes what ids every hook is given."""
+    """An encoding that records the ids of every hook call."""
 
     def __init__(self, model: ModelConfig, layer: int = 0) -> None:
         super().__init__(model, layer)
@@ -157,7 +157,7 @@ class Noting(StatefulEncoding):
 
 
 class Adding(Wrapper):
-    """Adds ids that it does nothing with."""
+    """A wrapper that adds unused ids."""
 
     def __init__(self, model: ModelConfig, layer: int = 0) -> None:
         super().__init__(model, layer, Noting(model, layer))
@@ -202,7 +202,7 @@ def test_split_takes_apart_what_join_put_together() -> None:
     assert torch.equal(ids, base.expand(2, -1)) and torch.equal(own, added)
     ids, own = split_ids(added)
     assert torch.equal(ids, added) and not own.any()
-    two = torch.stack([base, base + 5], dim=-1)  # as where every layer has ids of its own
+    two = torch.stack([base, base + 5], dim=-1)  # as if every layer had separate ids
     ids, own = split_ids(join_ids(two, added))
     assert torch.equal(ids, two.expand(2, -1, -1)) and torch.equal(own, added)
 
@@ -247,13 +247,13 @@ def test_a_table_of_the_base_ends_where_it_ends() -> None:
     model(subject("nope").tokens(40))
     with pytest.raises(InputError, match="the pool has 40"):
         model(torch.zeros(1, 41, dtype=torch.long))
-    with pytest.raises(InputError, match="positions 0 to 39 and was asked for 40"):
+    with pytest.raises(InputError, match="positions 0 to 39, not 40"):
         model(torch.zeros(1, 2, dtype=torch.long), positions=torch.tensor([[3, 40]]))
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_what_adds_to_another_is_no_base(wrapper: str) -> None:
-    with pytest.raises(InputError, match="Abacus needs a base that stands alone, and") as caught:
+    with pytest.raises(InputError, match="Abacus needs a single encoding as base, but") as caught:
         make(f"abacus:base={wrapper}")
     assert CLASSES[wrapper].__name__ in str(caught.value) and "\n" not in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""Every check catches what it is there for, and nothing else."""
+"""Every check detects its defect, and no other check fails because of it."""
 
 import re
 from collections.abc import Iterable
@@ -304,7 +304,7 @@ EVERYDAY = (
 
 
 def findings(spec: str, checks: Iterable[str] = CHECKS) -> dict[str, str]:
-    """Name of each check that does not hold, and why."""
+    """Return the name of each failed check, and the reason."""
     subject = Subject(plugins.load("encoding", spec).make)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHECKS", {name: CHECKS[name] for name in checks})
@@ -312,7 +312,7 @@ def findings(spec: str, checks: Iterable[str] = CHECKS) -> dict[str, str]:
     return {name: finding.reason for name, finding in found.items() if finding.bad}
 
 
-# What a check alone finds in a broken encoding of the slow tests.
+# Findings of single checks in the broken encodings of the slow tests.
 ALONE = [
     ("cache", "counts from zero in every call", "decoding with a cache"),
     ("chunks", "knows a whole prompt and single tokens only", "feeding the prompt in pieces"),
@@ -329,7 +329,7 @@ pytestmark = pytest.mark.usefixtures("four_layers")
 
 @pytest.fixture
 def write(tmp_path: Path) -> Any:
-    """Makes a plugin file of a class and returns its path."""
+    """Write a plugin file with a class and return its path."""
 
     def write(code: str, name: str = "mine.py") -> str:
         (tmp_path / name).write_text(HEADER + code)
@@ -340,7 +340,7 @@ def write(tmp_path: Path) -> Any:
 
 @pytest.fixture
 def few_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what is printed."""
+    """Run only a few checks, for tests of the output."""
     few = ("repeatable", "causal", "gradients", "finite", "max_position", "rotation")
     monkeypatch.setattr(module, "CHECKS", {name: CHECKS[name] for name in few})
 
@@ -383,7 +383,7 @@ SOME = ("repeatable", "causal", "cache", "ragged", "backends")
 def test_faults_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(sdpa, "_fold", lambda q, k, c, scale: (q, k))
-        # The last tokens of a cache are eager: they differ from a pass without a cache too.
+        # The last tokens of a cache use eager attention, so they also differ from a full pass.
         assert set(findings("alibi", SOME)) == {"cache", "ragged", "backends"}
     with monkeypatch.context() as patch:
         patch.setattr(blocked.Sums, "add", lambda self, *_: None)
@@ -503,7 +503,7 @@ def test_a_run_says_which_layers_its_model_lacks(
 def test_shipped_encodings_need_no_deep_model(name: str) -> None:
     plugin = plugins.load("encoding", name)
     assert Depths().describe_missing_layers(plugin, replace(CONFIG, layers=2)) is None
-    unlike = [1, 2, 3] if name == "repo" else []  # a share of the layers, the lowest, is RoPE's
+    unlike = [1, 2, 3] if name == "repo" else []  # a fraction of the layers, the lowest, has RoPE
     assert find_unlike_layers(plugin.make, replace(CONFIG, layers=4)) == unlike
 
 
@@ -576,7 +576,7 @@ def test_what_cannot_be_checked(write: Any, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ["rope", "alibi", "tape", "sandwich"])
 def test_kernels_in_the_precisions_of_runs(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU, whose fused kernel serves where there is no bias with a gradient."""
+    """On a CPU, the fused kernel supports encodings without a bias that needs a gradient."""
     subject = Subject(plugins.load("encoding", spec).make)
     model = subject.model(torch.float32, layers=2)
     tokens = subject.tokens(64)
@@ -597,7 +597,7 @@ def test_kernels_in_the_precisions_of_runs(spec: str, monkeypatch: pytest.Monkey
 
 
 def test_a_fall_back_to_the_slow_kernel_is_an_error() -> None:
-    subject = Subject(plugins.load("encoding", "t5").make)  # a CPU has no gradient of a bias
+    subject = Subject(plugins.load("encoding", "t5").make)  # on a CPU, a bias has no gradient
     with pytest.raises(RuntimeError, match="No available kernel"):
         compare_kernels(subject.model(torch.float32, layers=2), subject.tokens(8), ["sdpa"], [8])
 

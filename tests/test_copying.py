@@ -1,4 +1,4 @@
-"""Copying: every variant reads as defined, lengths are even, means are what they say."""
+"""Copying: rows follow the definition, lengths are uniform, means are as claimed."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def words(ids: list[int]) -> list[str]:
 
 
 def texts(sequences: Sequences) -> list[list[str]]:
-    """The rows without their padding."""
+    """Return the rows without padding."""
     found = []
     for ids, length in zip(sequences.ids, sequences.lengths, strict=True):
         assert (ids[length:] == PAD).all()
@@ -43,7 +43,7 @@ def texts(sequences: Sequences) -> list[list[str]]:
 
 
 def right_answer(name: str, question: list[str]) -> list[str]:
-    """What the definition asks to be written after SEP, read from the question alone."""
+    """Return the correct answer after SEP, derived from the question by the definition."""
     assert question[-1] == "SEP"
     if name == "replace":
         command, a, with_, b, in_, *sequence = question[:-1]
@@ -72,7 +72,7 @@ def size_of(name: str, text: list[str]) -> int:
 
 
 def check(name: str, text: list[str], scored: list[bool]) -> int:
-    """Asserts that a row is right and scored after SEP alone; the length of its sequence."""
+    """Assert that a row is right and scored only after SEP; return the length of its sequence."""
     question = text[: text.index("SEP") + 1]
     assert text[len(question) :] == right_answer(name, question)
     assert scored == [False] * len(question) + [True] * (len(text) - len(question))
@@ -117,7 +117,7 @@ def items_of(task: Copying, name: str, size: int) -> Sequences:
 
 
 def rows_of(batch: Batch) -> list[tuple[list[str], list[bool]]]:
-    """Whole rows, the last token being a target only, and what is scored."""
+    """Return whole rows, including the last target, and the mask of scored tokens."""
     found = []
     for row, target in zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True):
         ids = [*row, max(target[-1], PAD)]

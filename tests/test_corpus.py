@@ -132,7 +132,7 @@ def test_folder_with_splits(tmp_path: Path, valid: str | None) -> None:
 
 
 def test_documents_are_read_as_they_are(tmp_path: Path) -> None:
-    """Line ends, an empty file and a file name that would be a pattern included."""
+    """This includes line ends, an empty file, and a file name with pattern characters."""
     odd = {"train/a[0-9]*.jsonl": json.dumps({"text": "1\r\n2\u2028"}), "train/b.txt": "1\r\n2\r"}
     corpus = folder_corpus(write(tmp_path / "odd", {**odd, "train/c": PAGE, "test/d": PAGE}))
     assert texts(corpus.train[0], tmp_path / "cache") == ["1\r\n2\u2028", "1\r\n2\r", PAGE]
@@ -168,7 +168,10 @@ def test_files_that_are_not_text_are_named(
     assert names(corpus)["train"] == ["train/a"]
     first, second = capsys.readouterr().err.splitlines()
     some = ", ".join(f"train/{i}.jsonl.zst" for i in range(5))
-    assert first == f"pe-bench: {tmp_path}: not UTF-8 text, and left out: {some} and 2 others"
+    assert (
+        first
+        == f"pe-bench: {tmp_path}: files that are not UTF-8 text are left out: {some} and 2 others"
+    )
     assert second.endswith("left out: test/b.txt")
 
 
@@ -192,7 +195,7 @@ def test_the_text_is_measured_not_the_file(tmp_path: Path, suffix: str, size: in
 
 
 def test_what_is_read_in_another_way_has_another_fingerprint(tmp_path: Path) -> None:
-    """Earlier versions read these files with their marks and as JSON; caches and results differ."""
+    """Earlier versions read these files differently, so caches and results must not be mixed."""
     lines = json.dumps({"text": PAGE})
     contents = {"a.txt": "\ufeff" + PAGE, "a.json": lines, "a.ndjson": lines}
     for name, text in contents.items():

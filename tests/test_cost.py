@@ -1,4 +1,4 @@
-"""What training and generation cost, before anything is trained."""
+"""Estimated costs of training and generation, before anything is trained."""
 
 import csv
 import json
@@ -58,7 +58,7 @@ def test_products_and_parameters_are_those_of_the_formula() -> None:
     assert found.parameters == SHAPE.layers * OF_LAYER + 2 * WORDS + norms
     linear = SHAPE.layers * OF_LAYER + WORDS
     pair = 2 * SHAPE.layers * SHAPE.width  # one product with a key, in all layers
-    # Six products with a key and its value, and the logits again.
+    # Six products with a key and its value, and the recomputed logits.
     assert found.training(96, 1) == 6 * linear + 7 * pair * 97 / 2
     assert found.prefill(96) == 96 * (2 * SHAPE.layers * OF_LAYER + 2 * pair * 97 / 2) + 2 * WORDS
     assert found.decode(96) == 2 * linear + 2 * pair * 96
@@ -75,7 +75,7 @@ def test_products_and_parameters_are_those_of_the_formula() -> None:
     ],
 )
 def test_a_window_is_counted_at_any_length(spec: str, local: int, keys: int) -> None:
-    pair = 4 * SHAPE.width  # of one layer
+    pair = 4 * SHAPE.width  # operations of one layer
     found = cost(spec)
     for length in (80, 7 * 12_000 + 3):
         saved = cost().decode(length) - found.decode(length)
@@ -91,7 +91,7 @@ OTHERS = ("tape", "hybrid:local=t5,global=alibi,every=2,chunk=7", "irope:chunk=8
 
 @pytest.mark.parametrize("spec", some_slow([EVERYDAY, *OTHERS], [EVERYDAY]))
 def test_a_counted_model_costs_the_same(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All layers at once, and no key that a query may not attend to."""
+    """The count covers all layers and leaves out masked keys."""
     length, rows = 24, 2
     monkeypatch.setattr(blocked, "MIN_QUERIES", 1)
     monkeypatch.setattr(blocked, "MAX_QUERIES", 1)
@@ -355,7 +355,7 @@ def test_bad_input(words: str, sentence: str, capsys: pytest.CaptureFixture[str]
     assert main(["cost", *words.split()]) == 2
     printed = capsys.readouterr()
     assert sentence in printed.err
-    assert "For one seed" not in printed.out  # which explains a table
+    assert "For one seed" not in printed.out  # the explanation of a table
 
 
 @pytest.mark.slow
@@ -365,7 +365,7 @@ def test_a_plan_says_what_its_training_takes(
     words = f"run --encoding rope --task mqar --results {tmp_path} --device cpu --dry-run"
     assert main([*words.split(), "--preset", "small"]) == 0
     assert "training: about" in capsys.readouterr().out
-    assert main(words.split()) == 0  # preset quick: minutes, whatever they are
+    assert main(words.split()) == 0  # preset quick: some minutes
     assert "training: about" not in capsys.readouterr().out
 
 

@@ -1,4 +1,4 @@
-"""Costs are counted, and counted right where they can be worked out."""
+"""Counted costs equal those computed by hand."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ LAYERS, WIDTH, HEADS, LENGTH = SHAPE.layers, SHAPE.width, SHAPE.heads, SHAPE.tra
 
 
 class Gated(Encoding):
-    """One linear map per layer whose result is cached."""
+    """An encoding with a linear map per layer whose result is cached."""
 
     shared = False
 
@@ -33,14 +33,14 @@ class Gated(Encoding):
 
 
 class Scaling(Encoding):
-    """One multiplication for each number of the embeddings."""
+    """An encoding with one multiplication for each number of the embeddings."""
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         return 2 * x
 
 
 class Rewriting(Encoding):
-    """Twice the logits: no fused path."""
+    """An encoding that doubles the logits, which rules out fused kernels."""
 
     def rewrite_logits(self, scores: Tensor, *rest: Any) -> Tensor:
         return 2 * scores
@@ -55,7 +55,7 @@ def test_a_decoder_without_positions_costs_nothing_extra() -> None:
     costs = measure_costs(Encoding)
     assert (costs.parameters, costs.flops, costs.cache) == (0, 0, 0)
     assert costs.bare_cache == 2 * LAYERS * WIDTH
-    # Per token: the products with the weights, q k^T and the sum of the values, and little more.
+    # Per token: the products with the weights, q k^T, the sum of the values, and few others.
     weights = 4 * WIDTH**2 + 3 * WIDTH * SHAPE.mlp_width
     products = 2 * LAYERS * (weights + 2 * LENGTH * WIDTH) + 2 * WIDTH * SHAPE.vocab_size
     assert products < costs.bare_flops < 1.01 * products

@@ -1,4 +1,4 @@
-"""Rows of training from which a model learns to look up: few facts and few words come first."""
+"""The curriculum for retrieval: training rows begin with few facts and few words."""
 
 from collections.abc import Callable
 from pathlib import Path

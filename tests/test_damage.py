@@ -1,4 +1,4 @@
-"""Files of a run that are cut, filled with garbage or another run's: found, named, made again."""
+"""Damaged files of a run, or files of another run, are detected, named and made again."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "list": lambda content: b"[]",
     "deep": lambda content: b"[" * 100_000,
 }
-OF_JSON = ("empty", "empty object", "list", "deep")  # others are known by their checksums
+OF_JSON = ("empty", "empty object", "list", "deep")  # checksums detect the others
 FILES = ["rows.csv", "items.parquet", "curves.parquet", "run.json"]
 FILES += ["subsets/a.csv", "subsets/a.curves.parquet", "subsets/a.json"]
 
@@ -47,11 +47,11 @@ def test_a_record_is_what_was_written_and_belongs_to_one_thing(tmp_path: Path) -
     with pytest.raises(DamagedError, match="belongs to it, not to that"):
         read_sealed(path, of="that")
     rows.write_text("2")
-    with pytest.raises(DamagedError, match=r"rows\.csv is not as it was written"):
+    with pytest.raises(DamagedError, match=r"rows\.csv has changed since it was written"):
         read_sealed(path, of="it")
     rows.write_text("1")
     path.write_text(path.read_text().replace("NaN", "0.5"))
-    with pytest.raises(DamagedError, match=r"record\.json is not as it was written"):
+    with pytest.raises(DamagedError, match=r"record\.json has changed since it was written"):
         read_sealed(path, of="it")
 
 
@@ -144,7 +144,7 @@ def test_a_record_of_wrong_types_is_damaged(
 def test_a_sealed_file_of_wrong_types_is_damaged(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], pattern: str, name: str
 ) -> None:
-    """The checksum is valid, as in a folder from another user."""
+    """The checksum is valid, as in a folder that someone else has changed."""
     assert toy("--tune", "--tune.seeds", "7", fail="b")[0] == 1
     (path,) = (tmp_path / "results").glob(pattern)
     content = json.loads(path.read_text())
@@ -154,7 +154,7 @@ def test_a_sealed_file_of_wrong_types_is_damaged(
     write_sealed(path, content | {name: ["wrong"]}, of=of, files=files)
     capsys.readouterr()
     assert toy("--tune", "--tune.seeds", "7")[0] == 0
-    assert f"{path.name} is not what it should be: its {name}" in capsys.readouterr().err
+    assert f"{path.name} is not valid: its {name}" in capsys.readouterr().err
     assert main(["report"]) == 0
 
 
@@ -166,7 +166,7 @@ def test_a_file_in_place_of_a_run_is_set_aside(
     folder = record(tmp_path)[1]
     shutil.rmtree(folder)
     folder.touch()
-    assert toy() == (0, ["batch", "batch", "a", "b"])  # its weights are not kept
+    assert toy() == (0, ["batch", "batch", "a", "b"])  # weights are not kept
     assert f"{folder.name} is not the folder of a run" in capsys.readouterr().err
     shutil.rmtree(tmp_path / "results/runs")
     (tmp_path / "results/runs").touch()
@@ -224,9 +224,11 @@ def test_a_journal_is_read_up_to_where_it_is_damaged(
     path.write_bytes(b"".join([*whole[:2], whole[2][:5] + b"\n", whole[3]]))
     journal = Journal(path, "run")
     assert journal.items == {"a": 1} and journal.seconds > 0
-    assert f"{path} is damaged or another run's from line 3 on" in capsys.readouterr().err
+    assert (
+        f"{path} is damaged, or belongs to another run, from line 3 on" in capsys.readouterr().err
+    )
     journal.add({"b": 2})
     assert Journal(path, "run").items == {"a": 1, "b": 2}
     assert Journal(path, "another").items == {}
-    path.write_bytes(b'["a", 1]\n')  # of an earlier version
+    path.write_bytes(b'["a", 1]\n')  # format of an earlier version
     assert Journal(path, "run").items == {}

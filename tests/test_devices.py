@@ -1,4 +1,4 @@
-"""Processes that train a cell together do what one does, and end together."""
+"""Several processes train a run as one process does, and end together."""
 
 import json
 from pathlib import Path
@@ -51,20 +51,20 @@ SLICES = ("--train.micro_batch", "2", "--train.steps", "8", "--train.save_every"
 
 @pytest.fixture
 def uneven(toy: Toy, tmp_path: Path) -> Toy:
-    """Runs a task whose rows cannot be shared out evenly."""
+    """Run a task whose rows cannot be divided evenly."""
     (tmp_path / "toy.py").write_text(TASK.replace("\n    def evaluate(", BATCH))
     return toy
 
 
 def loss(path: Path) -> float:
-    """The training loss of a run in a results folder."""
+    """Return the training loss of the run in a results folder."""
     (file,) = path.glob("runs/*/*/*/run.json")
     found: float = json.loads(file.read_text())["costs"]["a"]["training"]["loss"]
     return found
 
 
 def same_numbers(one: Path, other: Path) -> bool:
-    """Tell whether all rows of two results folders are the same, to rounding."""
+    """Return whether all rows of two results folders are equal up to rounding."""
     assert list(rows(one)) == list(rows(other)) and rows(one)
     pairs = [(read_measurements(one / name), read_measurements(other / name)) for name in rows(one)]
     return all(
@@ -75,7 +75,7 @@ def same_numbers(one: Path, other: Path) -> bool:
 
 
 def environment_of(path: Path) -> dict[str, Any]:
-    """What a run's record says of the processes that trained it."""
+    """Return the entries of a run's record about the training processes."""
     (file,) = path.glob("runs/*/*/*/run.json")
     found = json.loads(file.read_text())["environment"]
     return {name: found[name] for name in ("devices", "strategy")}
@@ -93,7 +93,7 @@ def test_two_processes_train_as_one_does(
     strategy: str,
     encoding: str,
 ) -> None:
-    """Ids are drawn for each slice; the second process has no row of the last one."""
+    """Ids are drawn for each slice, and the second process has no row of the last slice."""
     one, two = tmp_path / "one", tmp_path / "two"
     assert uneven(*SLICES, "--results", "one", encodings=(encoding,))[0] == 0
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache2"))
@@ -128,7 +128,7 @@ def test_a_run_goes_on_with_other_processes(
         code, _ = uneven(*SLICES, "--results", "parts", *more)
         out = capsys.readouterr().out
         assert code == (1 if stop else 0)
-        assert f"goes on from step {begins} of 8" in out or not begins
+        assert f"resumes from step {begins} of 8" in out or not begins
         if stop:
             reason = json.loads(next(tmp_path.glob("parts/**/run.json")).read_text())["reason"]
             assert reason.startswith("ZeroDivisionError: stopped on purpose")
@@ -156,7 +156,7 @@ def test_a_process_that_dies_ends_its_cell(
 def test_learning_rates_are_chosen_together(
     uneven: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rate under which a model diverges ends one phase, and the processes that trained it."""
+    """A rate that makes the model diverge ends one phase, and the processes that trained it."""
     command = ("--tune", "--tune.lr", "1e-3", "1e30", *SLICES)
     assert uneven(*command, "--results", "one")[0] == 0
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache2"))
@@ -190,7 +190,7 @@ def test_what_does_not_go_together_is_refused(how: dict[str, Any], message: str)
 
 def test_more_gpus_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(InputError, match="--devices 2 needs 2 GPUs, and torch sees 1 here"):
+    with pytest.raises(InputError, match="--devices 2 needs 2 GPUs, but torch finds 1"):
         run_grid(
             GridSpec(
                 options=RunOptions(),

@@ -1,4 +1,4 @@
-"""What README and the documentation tell people to do works."""
+"""The commands and code in README and the documentation work."""
 
 import ast
 import re
@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 ENCODING_GUIDE = "docs/adding-an-encoding.md"
 TASK_GUIDE = "docs/adding-a-task.md"
 PAGES = sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))
-MOST_LINES = 2500  # of the ten files in the reading order
-MOST_COLUMNS = 120  # of a line of prose
+MOST_LINES = 2500  # in the ten files of the reading order
+MOST_COLUMNS = 120  # in a line of prose
 
 
 def blocks(file: str, language: str) -> list[str]:
@@ -102,7 +102,7 @@ def test_links_between_pages_lead_somewhere() -> None:
 
 
 def test_what_the_readme_runs_can_be_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The block for one shell has nothing that a clone lacks."""
+    """The commands for the shell use only files of a clone."""
     (block,) = (b for b in blocks("README.md", "sh") if b.startswith("source .venv/bin/activate"))
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)

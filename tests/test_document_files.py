@@ -1,4 +1,4 @@
-"""Files that hold many documents."""
+"""Files with many documents."""
 
 import gzip
 import json
@@ -24,7 +24,7 @@ Read = Callable[[str, bytes], list[str]]
 
 @pytest.fixture
 def read(tmp_path: Path) -> Read:
-    """Writes a file and reads its documents."""
+    """Write a file and read its documents."""
 
     def read(name: str, content: bytes) -> list[str]:
         path = tmp_path / "we[i]rd *" / name

@@ -1,4 +1,4 @@
-"""Reading `.jsonl` splits, alone and from a zip file, and refusing broken ones."""
+"""`.jsonl` splits are read, alone and from a zip file, and broken ones are refused."""
 
 import hashlib
 import json
@@ -56,7 +56,9 @@ def test_rows_of_one_id_are_one_record(tmp_path: Path) -> None:
 
 def test_an_id_of_two_inputs_is_refused(tmp_path: Path) -> None:
     put(tmp_path, lines(("x", "one", "1"), ("y", "two", "2"), ("x", "two", "3")))
-    with pytest.raises(InputError, match=r"train\.jsonl:3: the id 'x' has another input above"):
+    with pytest.raises(
+        InputError, match=r"train\.jsonl:3: the id 'x' has another input in an earlier line"
+    ):
         opened(tmp_path)
 
 
@@ -70,7 +72,7 @@ def test_blank_lines_and_other_line_ends_do_not_matter(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_texts(tmp_path: Path) -> None:
     put(tmp_path, lines(("0", "", "")))
-    opened(tmp_path)  # imports what is needed
+    opened(tmp_path)  # imports the library
     put(tmp_path, b"".join(lines((str(i), "word " * 40_000, "out")) for i in range(400)))
     tracemalloc.start()
     records = opened(tmp_path)

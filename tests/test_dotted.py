@@ -1,4 +1,4 @@
-"""Plugins of packages: by dotted path, and by the names of entry points."""
+"""Plugins of packages: by dotted path, and by names of entry points."""
 
 import itertools
 from collections.abc import Callable
@@ -36,7 +36,7 @@ Make = Callable[..., str]
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Make a package that no test has imported before, and return its name."""
+    """Write a package that no test has imported before, and return its name."""
 
     def make(site: str = "lab", declared: str = "", **modules: str) -> str:
         name = f"lab{next(unique)}"
@@ -116,8 +116,8 @@ WRONG = {
     "PACKAGE.mine:Growth": "the module 'PACKAGE.mine' has neither a module nor a class 'Growth'",
     "PACKAGE.shared": "must define exactly one public subclass of Encoding; it has none",
     "PACKAGE.both": "must define exactly one public subclass of Encoding; it has Decay, Growth",
-    "PACKAGE.broken": "does not import \\(ZeroDivisionError: division by zero",
-    "PACKAGE.lacks": "does not import \\(ModuleNotFoundError: No module named 'nowhere'",
+    "PACKAGE.broken": "cannot be imported \\(ZeroDivisionError: division by zero",
+    "PACKAGE.lacks": "cannot be imported \\(ModuleNotFoundError: No module named 'nowhere'",
     "PACKAGE.mine:speed=2": "has no option 'speed'",
 }
 

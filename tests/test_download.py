@@ -1,4 +1,4 @@
-"""Downloads from a stand-in for the hub on this machine."""
+"""Downloads from a local server that replaces the hub."""
 
 import hashlib
 import socket
@@ -20,7 +20,7 @@ COMMIT = "c" * 40
 
 @dataclass
 class Hub:
-    """What the stand-in serves, how it misbehaves, and what it was asked."""
+    """The local server: its files, its planned failures, and the received requests."""
 
     endpoint: str = ""
     etag: str = hashlib.sha256(BODY).hexdigest()
@@ -63,7 +63,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
             return body
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    # With telemetry the client would ask the real hub for a list of agents.
+    # With telemetry, the client would send a request to the real hub.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY", True)
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
     monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
@@ -99,7 +99,7 @@ def test_a_copy_that_was_damaged_is_downloaded_again(
     path = get(hub, tmp_path)
     path.write_bytes(BODY[:-1])
     assert get(hub, tmp_path).read_bytes() == BODY
-    assert f"{path} is not as it was written" in capsys.readouterr().err
+    assert f"{path} has changed since it was written" in capsys.readouterr().err
 
 
 def test_another_revision_is_another_file(hub: Hub, tmp_path: Path) -> None:
@@ -121,12 +121,12 @@ def test_a_broken_download_is_resumed_by_the_next_call(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.cuts = [5000]
-    # The hub goes down when the client comes back for the rest.
+    # The server is down when the client continues the download.
     monkeypatch.setattr(
         "huggingface_hub.file_download.time.sleep",
         lambda seconds: setattr(hub, "answers_gets", False),
     )
-    with pytest.raises(InputError, match=r"broke off after 5,000 bytes \(HTTP status 500\)"):
+    with pytest.raises(InputError, match=r"stopped after 5,000 bytes \(HTTP status 500\)"):
         get(hub, tmp_path)
     hub.answers_gets = True
     hub.asked.clear()
@@ -137,7 +137,7 @@ def test_a_broken_download_is_resumed_by_the_next_call(
 def test_a_wrong_checksum_is_refused_and_the_copy_deleted(hub: Hub, tmp_path: Path) -> None:
     right = hub.etag
     hub.etag = "0" * 64
-    with pytest.raises(InputError, match=f"arrived damaged .checksum {right}, should be 000"):
+    with pytest.raises(InputError, match=f"arrived damaged .checksum {right} instead of 000"):
         get(hub, tmp_path)
     assert not [*tmp_path.rglob("*.zip"), *tmp_path.rglob("*.part")]
     hub.etag = right

@@ -1,4 +1,4 @@
-"""Data that are edited after a command has taken their digest are refused, and never cached."""
+"""Data that change after a command has computed their digest are refused and never cached."""
 
 import gzip
 import json
@@ -52,7 +52,7 @@ WRITERS: dict[str, Callable[[Path, str], object]] = {
 
 
 def kept(cache: Path) -> list[Path]:
-    """Return the data in a cache; locks may stay."""
+    """Return the data in a cache, without locks."""
     return [path for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 

@@ -1,4 +1,4 @@
-"""Effective length: how far a score holds, from the longest trained length on."""
+"""Effective length: the length up to which a score holds, from the training length on."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def curve(values: dict[int, float], trained: dict[int, float]) -> LengthCurve:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({4: 100, 8: 100, 16: 85, 32: 84, 64: 100}, 16),  # all lengths before have to keep it
+        ({4: 100, 8: 100, 16: 85, 32: 84, 64: 100}, 16),  # all shorter lengths must keep it
         ({4: 100, 8: 100, 16: 99, 32: 90}, 32),
         ({4: 100, 8: 100, 16: 50}, 8),
         ({64: 100, 16: 100, 8: 100}, 64),  # in any order

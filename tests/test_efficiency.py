@@ -1,4 +1,4 @@
-"""Time and memory: what is measured, what is left out and why, and what a report makes of it."""
+"""Time and memory: measurements, reasons for omissions, and the report."""
 
 import ctypes
 import json
@@ -51,7 +51,7 @@ from pe_bench.tasks.efficiency.timing import Turns, quartiles, take_turns
 
 @pytest.fixture(autouse=True, scope="module")
 def short_measurements() -> Iterator[None]:
-    """Measurements take little time."""
+    """Shorten all measurements."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "LEAST_SECONDS", 1e-4)
         yield
@@ -87,7 +87,7 @@ def test_memory_of_allocations_that_are_known() -> None:
 def test_memory_of_attention() -> None:
     q, k, v = (torch.randn(1, HEADS, LENGTH, 16) for _ in range(3))
     softmax = peak_bytes(lambda: (q @ k.mT).softmax(-1), "cpu")
-    assert 2 * PAIRS <= softmax <= 2.1 * PAIRS  # what goes in and what comes out
+    assert 2 * PAIRS <= softmax <= 2.1 * PAIRS  # input and output
     eager = peak_bytes(lambda: attend(q, k, v, backend="eager"), "cpu")
     assert 2 * PAIRS <= eager <= 4 * PAIRS
     assert peak_bytes(lambda: attend(q, k, v, backend="sdpa"), "cpu") < 0.5 * PAIRS
@@ -115,11 +115,11 @@ print(mapped // 2**20, mallinfo().fordblks // 2**20)
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator than glibc's")
 def test_freed_memory_is_kept() -> None:
-    """By the allocator's own count: pages in use depend on the rest of the machine."""
+    """The allocator's count is compared, because pages in use depend on other processes."""
     command = [sys.executable, "-c", FREED_MEMORY]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     mapped, kept = map(int, done.stdout.split())
-    assert mapped < 24 and kept >= 90  # of 96, on the heap
+    assert mapped < 24 and kept >= 90  # of 96 MB, on the heap
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can trim")
@@ -179,7 +179,7 @@ def test_ratios_are_quotients_of_one_repetition() -> None:
     rows = {
         row.metric: row for row in make_rows(case, {"decoding": found, "prefill": {"reason": "x"}})
     }
-    assert rows["decoding_ms"].value == 3000  # of one step
+    assert rows["decoding_ms"].value == 3000  # time of one step
     assert rows["decoding_tokens_per_second"].value == 2
     ratio = rows["decoding_time_ratio"]
     assert (ratio.value, ratio.ci_low, ratio.ci_high, ratio.n) == (2.0, 1.5, 2.5, 3)
@@ -387,7 +387,7 @@ def test_the_machine_is_among_the_settings_of_times(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of two encodings, with a task that has a quality."""
+    """Return a report on two encodings, with a task of quality."""
     folder = tmp_path_factory.mktemp("results")
     tiny = ["--model.layers", "1", "--model.width", "16", "--model.heads", "2"]
     spec = "efficiency:shortest=16,longest=16,new_tokens=2,repeats=3"

@@ -1,4 +1,4 @@
-"""What `pe-bench list` says of an encoding is what it does."""
+"""`pe-bench list` describes encodings correctly."""
 
 import re
 from collections import Counter
@@ -97,7 +97,8 @@ def test_the_number_of_parameters_is_the_formula(name: str) -> None:
     symbols = {"C": SHAPE.width, "D": SHAPE.head_dim, "H": SHAPE.heads, "L": SHAPE.train_length}
     symbols["N"] = SHAPE.layers
     expected = eval(formula, {"__builtins__": {}}, symbols)
-    # Of `repo` the lowest layers have none, of `tape` the last; what all share is in the first.
+    # The lowest layers of `repo` have no parameters, and neither has the last layer of `tape`.
+    # Shared # parameters are in the first layer.
     first, *rest = (plugin.make(SHAPE, layer) for layer in range(SHAPE.layers))
     assert bool(once) is (first.shared and expected > 0)
     made = [first] if first.shared else [first, *rest]

@@ -1,4 +1,4 @@
-"""Every encoding in the folder passes every check."""
+"""Every shipped encoding passes every check."""
 
 import inspect
 import re
@@ -24,9 +24,9 @@ SPECS = [
 
 
 def everyday(spec: str, check: str) -> bool:
-    """Return whether a check is for every day: all of a few encodings, of the others these.
+    """Return whether a check is quick: all checks of a few encodings, and some of the others.
 
-    A look at later tokens fails `cache` too: it compares with a forward without them.
+    An encoding that looks at later tokens also fails `cache`.
     """
     return spec in KINDS or (spec in NAMES and check in ("cache", "gradients"))
 
@@ -51,7 +51,7 @@ def test_shipped_encodings(spec: str, check: str) -> None:
 @pytest.mark.parametrize("name", some_slow(NAMES, [*KINDS, "fox", "path", "repo", "wall"]))
 @pytest.mark.usefixtures("four_layers")
 def test_grouped_queries(name: str) -> None:
-    """Two key heads serve four query heads; a cache holds the keys of two."""
+    """Four query heads share two key heads; the cache holds only the keys of two heads."""
     plugin = plugins.load("encoding", name)
     try:
         subject = Subject(plugin.make, kv_heads=2)
@@ -71,7 +71,7 @@ def test_nine_layers_in_bfloat16(name: str) -> None:
 
 @pytest.mark.slow
 def test_what_shipped_encodings_claim() -> None:
-    """Claiming nothing must not be a way past the checks."""
+    """Shipped encodings must declare their properties, so that checks apply."""
     loaded = {n: plugins.load("encoding", n).make(CONFIG, 0).eval() for n in NAMES}
     assert all(e.prefix_consistent for e in loaded.values())
     assert {n for n, e in loaded.items() if e.needs_final_length} == {"randpe"}

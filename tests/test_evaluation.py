@@ -36,5 +36,7 @@ def test_draws_are_averaged() -> None:
 
 
 def test_draws_with_other_points_have_no_mean() -> None:
-    with pytest.raises(FloatingPointError, match="at different points under different draws"):
+    with pytest.raises(
+        FloatingPointError, match="different draws of position ids have non-finite logits"
+    ):
         measure([[8, 16], [8]])

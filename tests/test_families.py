@@ -1,4 +1,4 @@
-"""Families of models of transformers: the same logits in this suite's decoder, or a refusal."""
+"""Families of models of transformers: the decoder has the same logits, or refuses the model."""
 
 import json
 from collections.abc import Callable
@@ -143,13 +143,15 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], str]] = {
         "hybrid:global=rope:base=1000000:scaling=pi:factor=8,window=12,pattern=lllllg",
     ),
 }
-# Fused tensors, and a rotation of some channels that other types of RoPE do not have.
+# Fused tensors, and a partial rotation that other types of RoPE do not have.
 NEEDS_CODE = ("phi 3", "phi 3, longrope", "gpt 2", "gpt 2, wider", "qwen 3, proportional")
-CACHED = [name for name in FAMILIES if "longrope" not in name]  # its keys keep old frequencies
+CACHED = [
+    name for name in FAMILIES if "longrope" not in name
+]  # longrope: cached keys keep old frequencies
 
 
 def reference(name: str) -> Any:
-    """Return a tiny model of transformers, no weight of which is special."""
+    """Return a tiny model of transformers whose weights have no special values."""
     family, changes, _ = FAMILIES[name]
     config = getattr(transformers, f"{family}Config")(**{**SHAPE, **SPECIAL, **changes})
     config._attn_implementation = "eager"
@@ -165,7 +167,7 @@ def reference(name: str) -> Any:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """Return a function for the folder of a tiny model of a family, which is made once."""
+    """Return a function that returns the folder of a tiny model of a family, made once."""
     root = tmp_path_factory.mktemp("families")
 
     def make(name: str) -> Path:
@@ -311,7 +313,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("smollm 3", {"mlp_bias": True}, "mlp_bias is True"),
     ("smollm 3", {"no_rope_layers": [1]}, "no_rope_layers has 1 entries"),
     ("smollm 3", {"use_sliding_window": True, "sliding_window": 9, "layer_types": MIXED}, "kinds"),
-    ("phi 3", {"hidden_act": "relu"}, "hidden_act is relu, and the decoder's MLP has silu or"),
+    ("phi 3", {"hidden_act": "relu"}, "hidden_act is relu, but the decoder's MLP has silu or"),
     ("phi 3, longrope", {"rope_parameters": {"rope_type": "su"}}, "rope_type 'su' is not one of"),
     ("olmo 2", {"clip_qkv": 8.0}, "clip_qkv is 8.0"),
     ("granite", {"attention_bias": True}, "attention_bias is True"),

@@ -1,4 +1,4 @@
-"""Files: what is written is whole or not there, and comes back as it was."""
+"""Files are written completely or not at all, and reading returns the written values."""
 
 import errno
 import math

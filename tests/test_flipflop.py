@@ -1,4 +1,4 @@
-"""Flip-flop: texts obey the definition, reads are counted, means and the gate are what they say."""
+"""Flip-flop: rows follow the definition, reads are counted, means and the gate are as claimed."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def texts(sequences: Sequences) -> list[str]:
 
 
 def reads(text: str) -> list[int]:
-    """Places of the bits after r, having made sure that each is the bit last written."""
+    """Return the places of the bits after r, and assert that each is the bit last written."""
     memory, found = "", []
     for place in range(0, len(text), 2):
         instruction, bit = text[place], text[place + 1]
@@ -61,7 +61,7 @@ def test_the_training_texts_are_usual_ones_with_loss_at_reads(tmp_path: Path) ->
     tokens, targets = task.batch(None, 3, 5)
     assert tokens.shape == (64, 63)
     for row, target in zip(tokens.tolist(), targets.tolist(), strict=True):
-        whole = [*row, target[-1]]  # it ends with a read
+        whole = [*row, target[-1]]  # the row ends with a read
         places = reads("".join(LETTERS[i] for i in whole))
         expected = {place - 1: whole[place] for place in places}
         assert {i: t for i, t in enumerate(target) if t != IGNORE} == expected

@@ -60,11 +60,11 @@ METHODS = (
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Llama of random weights with a base of its own."""
+    """Write a Llama with random weights and an unusual base."""
     torch.manual_seed(0)
     spec = "rope:base=300"
     model = Decoder(SHAPE, plugins.load("encoding", spec).make)
-    folder = tmp_path_factory.mktemp("checkpoint") / "tiny, of ours"
+    folder = tmp_path_factory.mktemp("checkpoint") / "tiny, saved here"
     save_checkpoint(model, folder, spec, tokenizer=ByteTokenizer())
     return folder
 
@@ -168,10 +168,10 @@ def test_low_rank_goes_on_from_it(run: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"task": "mqar"}, "its tokens are special"),
+        ({"task": "mqar"}, "it needs special tokens"),
         ({"task": "passkey"}, "write passkey:vocabulary=tokenizer"),
-        ({"train": {"length": 32, "lr": 1e-3}}, "--train.lr has no effect on a model that is"),
-        ({"model": {"layers": 3}}, "--model.layers has no effect: the checkpoint says"),
+        ({"train": {"length": 32, "lr": 1e-3}}, "--train.lr has no effect on a trained model"),
+        ({"model": {"layers": 3}}, "--model.layers has no effect: the checkpoint determines"),
         ({"tokenizer": "bpe:300"}, "--tokenizer has no effect: the checkpoint has its own"),
         ({"tune": True}, "--tune has no effect without --adapt.steps"),
         (
@@ -200,7 +200,7 @@ def test_a_checkpoint_without_tokenizer(checkpoint: Path, tmp_path: Path, run: A
 def test_a_phase_keeps_what_it_trains_alone(
     method: Any, also: Any, interrupted: bool, checkpoint: Path, tmp_path: Path
 ) -> None:
-    """In files, float32; and the model is the same again, after an interruption too."""
+    """Files hold only trained weights, in float32, and restore the model after an interruption."""
     if "lora" in method:
         pytest.importorskip("peft", reason="peft makes low-rank changes")
     tape = open_checkpoint(checkpoint).spec("tape")
@@ -239,7 +239,7 @@ def test_a_phase_keeps_what_it_trains_alone(
         more = also or method == "longlora"
         assert more or all("lora" in name or "encodings" in name for name in begun)
     go_on(folder)
-    again = go_on(folder, stop=0)  # reads what is there
+    again = go_on(folder, stop=0)  # reads the checkpoint
     kept = read_checkpoint(folder / "final.safetensors", of="it")["weights"]
     base = {"q_proj.weight", "mlp.up_proj.weight", "lm_head.weight"}
     assert not [name for name in kept if any(name.endswith(one) for one in base)]
@@ -333,7 +333,7 @@ def test_an_mlp_without_gate_has_no_low_rank_gate() -> None:
     task: Any = SimpleNamespace(train=TrainConfig(), model=replace(SHAPE, block=block))
     adapt = {"steps": 1, "method": "lora", "targets": "gate_proj"}
     origin: Any = plugins.load("encoding", "rope")
-    with pytest.raises(InputError, match="gate_proj, and the MLP of this model has no gate"):
+    with pytest.raises(InputError, match="gate_proj, but the MLP of this model has no gate"):
         go_on(task, origin, RunOptions(origin="rope", adapt=adapt))
 
 
@@ -360,7 +360,7 @@ def cut_short(folder: Path) -> None:
     [
         (drop_a_shard, "has no model-1.safetensors, which its index names"),
         (drop_a_tensor, "damaged: the Llama weights have no norm.weight"),
-        (cut_short, "model.safetensors is cut short"),
+        (cut_short, "model.safetensors is truncated"),
     ],
 )
 def test_damaged_files_are_named_once_before_anything_runs(
@@ -385,7 +385,7 @@ def test_a_file_is_no_checkpoint(checkpoint: Path, run: Any) -> None:
 def test_prompts_are_trained_where_nothing_else_is_asked_for(
     checkpoint: Path, tmp_path: Path
 ) -> None:
-    """Batches of the task's own size and length, without lessons."""
+    """Batches have the size and length of the task, and there is no curriculum."""
     opened = open_checkpoint(checkpoint)
     options = RunOptions(train={"length": 640}, cache=tmp_path, adapt={"steps": 2}, origin="x")
     for spec in ("passkey:vocabulary=tokenizer", "chained-facts:vocabulary=tokenizer"):

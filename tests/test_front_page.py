@@ -1,4 +1,4 @@
-"""README's picture and main table are those of the committed results."""
+"""The picture and the main table of README agree with the committed results."""
 
 import gzip
 import importlib.util
@@ -21,7 +21,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def page() -> ModuleType:
-    """The script that writes them."""
+    """Return the script that writes the picture and the table."""
     spec = importlib.util.spec_from_file_location("front_page", ROOT / "docs" / "front_page.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -31,7 +31,7 @@ def page() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def measured(page: ModuleType) -> tuple[str, str]:
-    """Main table and digest of the picture's numbers, of the committed results."""
+    """Return the main table and the digest of the picture's numbers, from the committed results."""
     tables = read_tables(page.RESULTS)
     return page.compose(tables), page.draw(tables)[1]
 

@@ -1,4 +1,4 @@
-"""Decoding, greedy and random, with and without the cache."""
+"""Greedy decoding and sampling, with and without a cache."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ NO_END = -1
 
 
 class Counting(Sinusoidal):
-    """Notes how many rows and tokens each forward pass gets."""
+    """An encoding that records the rows and tokens of each forward pass."""
 
     def __init__(self, model: ModelConfig, layer: int = 0) -> None:
         super().__init__(model, layer)
@@ -37,7 +37,7 @@ class CountingUncached(Counting):
 
 
 class Stretched(Counting):
-    """Its outputs depend on the length of the sequence."""
+    """An encoding whose outputs depend on the length of the sequence."""
 
     prefix_consistent = False
 
@@ -46,7 +46,7 @@ class Stretched(Counting):
 
 
 def decoder(encoding: type[Counting] = Counting) -> tuple[Decoder, list[tuple[int, int]]]:
-    """A model, its weights so large that likeliest tokens are far from ties, and its calls."""
+    """Return a model with large weights, which avoid ties of likeliest tokens, and its calls."""
     torch.manual_seed(0)
     shape = ModelConfig(layers=2, width=32, mlp_width=48, vocab_size=50, init_std=0.3)
     model = Decoder(shape, encoding).double().eval()
@@ -155,7 +155,7 @@ def test_sampling_out_of_range(wrong: dict[str, Any]) -> None:
 
 
 def test_an_empty_prompt_is_refused() -> None:
-    with pytest.raises(InputError, match="start it with BOS"):
+    with pytest.raises(InputError, match="begin it with BOS"):
         generate(decoder()[0], [[1], []], max_new_tokens=2, end=NO_END)
 
 
@@ -175,7 +175,7 @@ def test_log_likelihoods_are_those_of_each_continuation_alone(encoding: type[Cou
 
 @torch.no_grad()
 def test_logits_do_not_tie_in_bfloat16() -> None:
-    """Of tokens that bfloat16 cannot tell apart the likeliest is written, not the smallest id."""
+    """Among tokens with equal logits in bfloat16, the likeliest is written, not the smallest id."""
     model = decoder()[0].float()
     rows = collate([[Turn(PROMPTS[0], [7])]])
     tokens = torch.tensor([PROMPTS[0]])
@@ -199,7 +199,7 @@ def test_logits_do_not_tie_in_bfloat16() -> None:
 
 
 class Overflowing(Encoding):
-    """Logits are NaN where a key is more than seven tokens away."""
+    """An encoding whose logits are NaN if a key is more than seven tokens away."""
 
     shift_invariant = True
 

@@ -1,4 +1,4 @@
-"""Biases of position and learned tables, against the numbers of public implementations."""
+"""Biases and learned tables, compared with numbers of public implementations."""
 
 import math
 from collections.abc import Callable
@@ -51,17 +51,17 @@ def pair_bias(encoding: Encoding, positions: Positions) -> Tensor:
 
 
 def rewritten(encoding: Encoding, scores: Tensor, first: int = 0) -> Tensor:
-    """What `rewrite_logits` makes of scores; these encodings look at neither q nor k."""
+    """Return the result of `rewrite_logits`; these encodings use neither q nor k."""
     return encoding.rewrite_logits(scores, scores, scores, at(scores.shape[-1], first))
 
 
 def difference(decay: Tensor) -> Tensor:
-    """The bias c_i - c_j of (B, H, S), as the engine forms it."""
+    """Return the bias c_i - c_j of c, (B, H, S), as in the engine."""
     return decay[..., :, None] - decay[..., None, :]
 
 
 def load(encoding: Encoding, weights: dict[str, Tensor]) -> None:
-    """Puts golden weights into the parameters, all of them."""
+    """Copy golden weights into all parameters."""
     parameters = dict(encoding.named_parameters())
     assert parameters.keys() == weights.keys()
     with torch.no_grad():
@@ -110,7 +110,7 @@ def test_alibi_slope_scale() -> None:
 
 
 def buckets_of(encoding: T5, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-    """Buckets as the bias shows them, once every bucket's bias is its number: (T, S)."""
+    """Return the bucket of each pair, (T, S), with the index of a bucket as its bias."""
     numbers = torch.arange(len(encoding.table)).float()[:, None]
     load(encoding, {"table": numbers.expand_as(encoding.table)})
     return pair_bias(encoding, Positions(query_positions, key_positions))[0, 0].long()
@@ -125,7 +125,7 @@ def test_t5_buckets(golden: Any, buckets: int, max_distance: int) -> None:
 
 
 def test_t5_buckets_are_half_of_the_encoder_s(golden: Any) -> None:
-    """For earlier keys; the other half of its buckets is for later ones, which nobody sees."""
+    """They are those of earlier keys; the other half is for later keys, which are masked."""
     arrays = golden("t5_buckets")
     relative = arrays["rel_bidir"]
     encoding = T5(FOUR, buckets=16, max_distance=128)
@@ -208,9 +208,9 @@ def test_kerple_puts_parameters_back_into_their_range(form: Any) -> None:
     for name, parameter in named(encoding):
         highest = 2.0 if name.endswith("p") and form != "log" else high
         assert parameter.tolist() == pytest.approx([0.01, highest, inside, 1.0])
-        # At the edge, too: plain clamping in the forward would leave it there for good.
+        # At the edge, too, where plain clamping in the forward pass would have no gradient.
         assert parameter.grad is not None and bool((parameter.grad != 0).all())
-        assert bool(parameter.grad.isfinite().all())  # although distance 0 has a logarithm
+        assert bool(parameter.grad.isfinite().all())  # also at distance 0, despite the logarithm
 
 
 def named(encoding: Encoding) -> list[tuple[str, torch.nn.Parameter]]:
@@ -218,7 +218,7 @@ def named(encoding: Encoding) -> list[tuple[str, torch.nn.Parameter]]:
 
 
 def bias_of(encoding: Encoding, length: int, first: int = 0) -> Tensor:
-    """What an encoding makes of scores of one, by `separable_bias`, `bias` or `rewrite_logits`."""
+    """Return the bias of an encoding, from `separable_bias`, `bias` or `rewrite_logits`."""
     scores = torch.ones(1, encoding.model.heads, length, length)
     bias = encoding.bias(at(length, first))
     decay = encoding.separable_bias(at(length, first))
@@ -244,7 +244,9 @@ def test_only_the_weighted_kerple_is_slow() -> None:
     for form in ("log", "power", "power-weighted"):
         model = Decoder(ModelConfig(layers=1), partial(Kerple, form=form))
         if form == "power-weighted":
-            with pytest.raises(InputError, match="sdpa cannot serve here: the encoding rewrites"):
+            with pytest.raises(
+                InputError, match="sdpa is not possible here: the encoding rewrites"
+            ):
                 model(tokens, backend="sdpa")
         else:
             model(tokens, backend="sdpa")
@@ -272,7 +274,7 @@ def test_fire_sees_distances_before_the_threshold_and_shares_after() -> None:
     assert torch.equal(near[:, :, :-1], beyond[:, :, :-1])
     assert (near[:, :, -1] - beyond[:, :, -1]).abs().max() > 1e-5
     halves = encoding.bias(Positions(torch.tensor([[FAR, 2 * FAR]]), torch.tensor([[0]])))
-    torch.testing.assert_close(halves[:, :, 0], halves[:, :, 1])  # as far back as can be
+    torch.testing.assert_close(halves[:, :, 0], halves[:, :, 1])  # at the longest distance
 
 
 @torch.no_grad()
@@ -331,7 +333,7 @@ def test_sandwich(golden: Any, name: str, first: Any) -> None:
 
 
 def test_sandwich_s_first_index_matters() -> None:
-    """Unlike the constant it is no matter of one number per query."""
+    """Unlike the constant, it changes the differences between keys."""
     one, zero = (pair_bias(Sandwich(TWELVE, first=n).double(), at(40))[0] for n in (1, 0))
     relative = [(b - b[:, :1, :1])[:, -1] for b in (one, zero)]
     gap = (relative[0] - relative[1]).abs().max()
@@ -361,7 +363,7 @@ def test_dape(golden: Any, base: Any) -> None:
             module, dot, parameter = rest.partition(".")
             weights[names[module] + dot + parameter] = arrays[key]
     load(encoding, weights)
-    if isinstance(encoding.base, FIRE):  # there a parameter that is not trained
+    if isinstance(encoding.base, FIRE):  # an untrained parameter in that code
         encoding.base.threshold = float(arrays["fire.init_L"])
     if isinstance(encoding.base, ALiBi):
         decay = encoding.base.separable_bias(at(2))[0]
@@ -421,7 +423,7 @@ def test_learned_past_its_table() -> None:
     config = ModelConfig(layers=1, train_length=10)
     refusing = Decoder(config, partial(Learned, rows=10))
     refusing(tokens, positions=torch.tensor([[8, 9]]))
-    with pytest.raises(InputError, match="positions 0 to 9 and was asked for 10"):
+    with pytest.raises(InputError, match="positions 0 to 9, not 10"):
         refusing(tokens, positions=torch.tensor([[9, 10]]))
     clamping = Decoder(config, partial(Learned, rows=10, past="clamp"))
     last, far = (clamping(tokens, positions=torch.tensor([[8, p]])) for p in (9, FAR))
@@ -465,7 +467,7 @@ def test_sharing(spec: str, instances: int) -> None:
 @pytest.mark.parametrize("spec", ["t5", "fire", "kerple", "kerple:form=power", "sandwich"])
 @torch.no_grad()
 def test_bias_of_a_batch_with_positions_of_its_own(spec: str) -> None:
-    """Each row as by itself, and in memory as fused attention asks for: keys last."""
+    """Each row has the bias that it has alone, contiguous along the keys for fused attention."""
     plugin = plugins.load("encoding", spec)
     encoding = plugin.cls(FOUR, **plugin.options)
     queries, keys = torch.tensor([[5, 9], [700, 701]]), torch.tensor([[0, 5, 9], [3, 700, 701]])

@@ -1,4 +1,4 @@
-"""Encodings that depend on the content, against published numbers and against plain loops."""
+"""Encodings that depend on content, compared with published numbers and with plain loops."""
 
 import math
 from collections.abc import Callable
@@ -32,7 +32,7 @@ SHAPE = ModelConfig(heads=2, width=16, init_std=0.5)
 def at(
     queries: int, keys: int, features: Tensor | None = None, index: Tensor | None = None
 ) -> Positions:
-    """Positions with the same id for all tokens: none of these encodings looks at ids."""
+    """Return positions with equal ids, because these encodings do not use ids."""
     ids = torch.zeros(1, queries, dtype=torch.long), torch.zeros(1, keys, dtype=torch.long)
     return Positions(*ids, index, features=features)
 
@@ -40,7 +40,7 @@ def at(
 def rewriting(
     encoding: Encoding, features: Tensor | None = None, index: Tensor | None = None
 ) -> LogitTerms:
-    """The hook `product` or `rewrite_logits` as attention takes it."""
+    """Return the logits from the hook `product` or `rewrite_logits`."""
 
     def given(q: Tensor, k: Tensor) -> Positions:
         return at(q.shape[2], k.shape[2], features, index)
@@ -97,7 +97,7 @@ def test_cope(golden: Open, option: Any, name: str) -> None:
 
 @torch.no_grad()
 def test_cope_positions(golden: Open) -> None:
-    """With e[p] = p on the first channel, and queries that see only that, the bias is p."""
+    """With e[p] = p in the first channel and queries of this channel only, the bias is p."""
     arrays = golden("cope")
     q, k = arrays["q"][None].double(), arrays["k"][None].double()
     encoding = CoPE(ModelConfig(heads=3, width=24), npos=17, divide="scores").double()
@@ -133,7 +133,7 @@ def test_fox(golden: Open) -> None:
     arrays = golden("fox")
     q, k, v = (arrays[key].transpose(1, 2) for key in "qkv")
     encoding = FoX(ModelConfig(heads=3, width=24))
-    # The gates' logits stand in the first channels of x, and W reads them.
+    # W selects the first channels of x, which hold the logits of the gates.
     encoding.load_state_dict({"gate_weight": torch.eye(3, 24), "gate_bias": torch.zeros(3)})
     with torch.no_grad():
         features = features_of(encoding, F.pad(arrays["fgate_logit"], (0, 21)))
@@ -169,7 +169,7 @@ def test_path(golden: Open, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def path_by_definition(encoding: PaTH, x: Tensor, q: Tensor, k: Tensor) -> Tensor:
-    """k_j^T H_{j+1} ... H_i q_i / sqrt(D), one reflection after the other."""
+    """Return k_j^T H_{j+1} ... H_i q_i / sqrt(D), computed reflection by reflection."""
     heads, dim, length = q.shape[1], q.shape[3], q.shape[2]
     low_rank = x @ encoding.down.weight.T @ encoding.up.weight.T
     taps = encoding.taps.reshape(heads * dim, 1, 3)
@@ -178,7 +178,7 @@ def path_by_definition(encoding: PaTH, x: Tensor, q: Tensor, k: Tensor) -> Tenso
     w = w / w.norm(dim=-1, keepdim=True)
     beta = 2 * torch.sigmoid(encoding.strength(x)).mT[..., None]
     columns = []
-    for j in reversed(range(length)):  # q[i >= j] has met the tokens after j
+    for j in reversed(range(length)):  # q[i >= j] has the reflections of the tokens after j
         columns.append((q @ k[:, :, j, :, None])[..., 0])
         now = w[:, :, j, None]
         met = torch.arange(length)[:, None] >= j
@@ -215,7 +215,7 @@ def test_path_is_its_definition_with_gradients(
 def test_path_in_blocks_is_the_same(
     tokens: int, window: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Queries of a block are consecutive; a chunk begins with the first, wherever that is."""
+    """Queries of a block are consecutive, and a chunk begins with the first of them."""
     monkeypatch.setattr(path, "CHUNK", 8)
     monkeypatch.setattr(blocked, "MAX_QUERIES", 20)
     torch.manual_seed(0)
@@ -268,7 +268,7 @@ def test_path_starts_with_projections_of_length_one_and_beta_one() -> None:
 
 
 def test_path_takes_the_empty_columns_of_a_cache() -> None:
-    """There is no direction in zeros, and nothing becomes NaN."""
+    """Zeros have no direction, but nothing becomes NaN."""
     encoding = PaTH(SHAPE).double()
     empty = torch.zeros(1, 2, 5, 9, dtype=torch.float64, requires_grad=True)
     made = encoding.scan_features(empty)
@@ -290,7 +290,7 @@ def test_path_takes_the_empty_columns_of_a_cache() -> None:
 def test_fox_learns(options: dict[str, Any], names: list[str]) -> None:
     encoding = FoX(SHAPE, **options)
     assert sorted(name for name, _ in encoding.named_parameters()) == names
-    assert "gate_bias" in encoding.state_dict()  # a fixed gate travels with its checkpoint
+    assert "gate_bias" in encoding.state_dict()  # a checkpoint stores a fixed gate
 
 
 @pytest.mark.parametrize("gate", ["full", "bias_only", "fixed"])
@@ -349,7 +349,7 @@ def test_cope_starts_as_no_encoding() -> None:
 
 @torch.no_grad()
 def test_cope_counts_no_further_than_its_table() -> None:
-    """Gates that are wide open count tokens: distance 0 is number 1."""
+    """Open gates count tokens, and distance 0 counts as 1."""
     encoding = CoPE(ModelConfig(heads=1, width=1), npos=4, divide="scores").double()
     encoding.table[0] = torch.tensor([7.0, 1.0, 10.0, 100.0])
     q, k = torch.ones(1, 1, 5, 1).double(), torch.full((1, 1, 5, 1), 50.0).double()
@@ -380,7 +380,7 @@ ROWS_OF_A_CACHE += ["stick-breaking", "wall:scalar_gate=true", "grape-ap", "dape
 @torch.no_grad()
 @pytest.mark.parametrize("spec", ROWS_OF_A_CACHE)
 def test_what_follows_a_query_has_no_influence(spec: str) -> None:
-    """Rows of a cache end at different columns; what stands past them is whatever was there."""
+    """Rows of a cache end at different columns; the columns after them hold any values."""
     plugin = plugins.load("encoding", spec)
     torch.manual_seed(0)
     encoding = plugin.cls(SHAPE, 0, **plugin.options).double()

@@ -1,4 +1,4 @@
-"""Every file in tests/golden is opened by a test, which uses all of it, and has a source."""
+"""Every file in tests/golden has a source, and a test that uses all of its arrays."""
 
 from pathlib import Path
 

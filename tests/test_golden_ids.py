@@ -1,4 +1,4 @@
-"""Encodings made of position ids, against published ids and in what those do not show."""
+"""Encodings that consist of position ids, compared with published ids."""
 
 import itertools
 from typing import Any, Literal
@@ -26,12 +26,12 @@ DIGITS = ModelConfig(**SMALL, train_length=12, digit_ids=tuple(range(10)), separ
 
 
 def make(spec: str, model: ModelConfig = DIGITS) -> Any:
-    """An encoding in evaluation mode."""
+    """Return an encoding in evaluation mode."""
     return plugins.load("encoding", spec).make(model, 0).eval()
 
 
 def decoder(spec: str, model: ModelConfig = DIGITS) -> Decoder:
-    """The same weights on every call, none of them zero; in float64 and evaluation mode."""
+    """Return a decoder with fixed nonzero weights, in float64 and evaluation mode."""
     torch.manual_seed(0)
     return Decoder(model, plugins.load("encoding", spec).make).double().eval()
 
@@ -49,7 +49,7 @@ def some_tokens(rows: int = 2, length: int = 12) -> Tensor:
 
 
 def draws(encoding: RandPE, rows: int, length: int) -> Tensor:
-    """The ids of rows that are finished."""
+    """Return the ids of finished rows."""
     ids = torch.arange(length)[None]
     return hooks.draw_positions(encoding, ids, torch.full((rows,), length))
 
@@ -61,7 +61,7 @@ def assert_valid(ids: Tensor, limit: int) -> None:
 
 
 def test_a_full_pool_in_order_is_plain_ids(golden: Any) -> None:
-    """What the published code comes to when the sequence is as long as its pool, or longer."""
+    """This is the published code if the sequence is at least as long as the pool."""
     arrays = golden("randomized_positions")
     ways: list[Literal["frozen", "even"]] = ["frozen", "even"]
     for training, evaluation in itertools.product((True, False), ways):
@@ -71,7 +71,9 @@ def test_a_full_pool_in_order_is_plain_ids(golden: Any) -> None:
             assert ids.shape == (3 if training else 1, length)
             for row in ids:
                 arrays.check(key, row)
-    with pytest.raises(InputError, match="50 tokens need as many position ids and the pool has 32"):
+    with pytest.raises(
+        InputError, match="50 tokens need as many position ids, but the pool has 32"
+    ):
         draws(RandPE(DIGITS, max=32), 3, 50)
 
 
@@ -141,7 +143,7 @@ def test_frozen_draws_are_fixed_and_differ() -> None:
     seen = set()
     for number in range(4):
         first.eval_sample = second.eval_sample = number
-        torch.manual_seed(number)  # the global generator has no say
+        torch.manual_seed(number)  # the global generator has no effect
         ids = draws(first, 5, 12)
         assert_valid(ids, 2048)
         assert torch.equal(ids, draws(second, 2, 12)) and ids.shape == (1, 12)
@@ -166,7 +168,7 @@ def test_training_draws_follow_the_seed_and_differ_by_row() -> None:
 
 
 class Recording(RandPE):
-    """Keeps what every layer rotates by."""
+    """An encoding that records the rotation of every layer."""
 
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         self.seen: list[Tensor] = getattr(self, "seen", [])
@@ -208,7 +210,7 @@ def test_no_two_layers_or_draws_have_the_same_ids() -> None:
 @pytest.mark.parametrize("spec", ["randpe", "randpe:evaluation=even", "randpe:per_layer=true"])
 @pytest.mark.parametrize("training", [True, False])
 def test_ids_are_drawn_for_the_finished_sequence(spec: str, training: bool) -> None:
-    """Its beginning has the first of them, and no row is drawn for less than was trained."""
+    """An unfinished row has the first of these ids; the training length is the minimum length."""
     encoding = make(spec).train(training)
 
     def first(tokens: int, *lengths: int) -> Tensor:
@@ -263,7 +265,7 @@ def test_abacus_ids(golden: Any) -> None:
         ids = encoding.draw_positions(plain, torch.full((4,), 12))
         assert torch.equal(ids[..., 0], plain[..., 0])
         drawn[int(ids[0, 0, 1]) - 1] = ids[..., 1]
-    assert set(drawn) == set(range(k + 1))  # all random numbers below the offset
+    assert set(drawn) == set(range(k + 1))  # all numbers below the offset
     arrays.check("position_ids_train", drawn[k])
 
 
@@ -281,7 +283,7 @@ def test_abacus_adds_its_table_to_the_tokens() -> None:
     x, tokens = torch.randn(1, 5, 16), torch.tensor([[40, 1, 2, 3, 4]])
     with torch.no_grad():
         added = encoding.embed(x, at(encoding.positions(tokens))) - x
-    rows = encoding.table.weight[[0, 1, 2, 2, 2]]  # what is past the table has its last row
+    rows = encoding.table.weight[[0, 1, 2, 2, 2]]  # digits beyond the table
     torch.testing.assert_close(added[0], rows.detach())
     encoding.train()
     ids = encoding.positions(tokens)
@@ -332,11 +334,11 @@ def test_position_coupling_starts_anywhere_that_its_table_has_room() -> None:
     torch.manual_seed(0)
     drawn = torch.stack([encoding.draw_positions(plain, torch.tensor([8, 8])) for _ in range(300)])
     starts = drawn - plain
-    assert (starts == starts[:, :, :1]).all()  # all ids of a row move alike
+    assert (starts == starts[:, :, :1]).all()  # equal shift for all ids of a row
     for row, (places, numbers) in enumerate([(4, 6), (6, 5)]):
         assert set(starts[:, row, 0, 0].tolist()) == set(range(places))
         assert set(starts[:, row, 0, 1].tolist()) == set(range(numbers))
-    assert (starts[:, 0, 0, 0] != starts[:, 1, 0, 0]).any()  # every row by itself
+    assert (starts[:, 0, 0, 0] != starts[:, 1, 0, 0]).any()  # each row separately
 
 
 @pytest.mark.parametrize("operands", [False, True])
@@ -345,7 +347,7 @@ def test_position_coupling_adds_its_tables_to_the_tokens(operands: bool) -> None
     x = torch.randn(1, 6, 16)
     with torch.no_grad():
         added = encoding.embed(x, at(encoding.positions(torch.tensor([[1, 2, 3, 10, 4, 11]])))) - x
-        expected = encoding.table.weight[[1, 2, 2, 0, 1, 0]]  # the last row is for what is past it
+        expected = encoding.table.weight[[1, 2, 2, 0, 1, 0]]  # the last row repeats
         if operands:
             expected = expected + encoding.second.weight[[0, 0, 0, 1, 1, 0]]
     torch.testing.assert_close(added[0], expected)
@@ -371,7 +373,7 @@ def test_bipe_alibi(golden: Any) -> None:
     encoding = BiPE(model, form="alibi")
     c = encoding.separable_bias(at(encoding.positions(arrays["token_ids"])))
     assert c is not None and not encoding.overrides("transform_qk")
-    # Ours is the bias of a query, theirs that of a key.
+    # Here it is the bias of a query; in the published code it is the bias of a key.
     arrays.check("alibi_key_bias", -c[:, :, None].float())
     second_segment = torch.tensor([[[1, 0]]])
     slopes = encoding.separable_bias(at(second_segment))
@@ -404,7 +406,7 @@ def test_bipe_has_a_row_for_each_place_seen_in_training() -> None:
 @pytest.mark.parametrize("spec", ["bipe", "bipe:form=alibi"])
 @torch.no_grad()
 def test_earlier_segments_do_not_move_later_ones_apart(spec: str) -> None:
-    """A whole segment put in front changes logits between the tokens behind it by nothing."""
+    """Inserting a whole segment at the front does not change the logits of later tokens."""
     model = decoder(spec, ModelConfig(**SMALL | {"layers": 1}, separator_ids=(50, 51)))
     tokens, more = some_tokens(1), torch.tensor([[7, 8, 9, 50]])
     alone: list[Tensor] = []
@@ -421,7 +423,7 @@ COUPLED = ["position-coupling", "position-coupling:operands=true"]
 @pytest.mark.parametrize("spec", COUNTING + COUPLED)
 @torch.no_grad()
 def test_counting_goes_on_while_decoding(spec: str) -> None:
-    """Runs of digits and sentences that began before the newest token."""
+    """Runs of digits and sentences continue from earlier tokens."""
     model = decoder(spec)
     tokens = torch.tensor([[1, 2, 3, 4, 50, 5, 6, 7, 51, 50, 8, 9]])
     cache = Cache(1, 12)
@@ -435,9 +437,11 @@ def test_counting_goes_on_while_decoding(spec: str) -> None:
 def test_a_sequence_that_outgrows_the_pool_is_refused() -> None:
     model = decoder("randpe:max=16")
     assert model(some_tokens(1, 16)).isfinite().all()
-    with pytest.raises(InputError, match="17 tokens need as many position ids and the pool has 16"):
+    with pytest.raises(
+        InputError, match="17 tokens need as many position ids, but the pool has 16"
+    ):
         model(some_tokens(1, 17))
-    with pytest.raises(InputError, match="positions 0 to 15 and was asked for 16"):
+    with pytest.raises(InputError, match="positions 0 to 15, not 16"):
         model(some_tokens(1, 2), positions=torch.tensor([[3, 16]]))
 
 

@@ -1,4 +1,4 @@
-"""Encodings of 2024 to 2026 that rewrite logits, against published numbers and plain loops."""
+"""Encodings of 2024 to 2026 that rewrite logits, compared with published numbers and loops."""
 
 import math
 from typing import Any
@@ -36,7 +36,7 @@ def at(length: int, features: Tensor | None = None, first: int = 0) -> Positions
 
 
 def terms_of(encoding: Encoding, length: int, features: Tensor | None = None) -> LogitTerms:
-    """What the engine makes of an encoding, given its features after the scan."""
+    """Return the logit terms of an encoding, given its features after the scan."""
     rows = 1 if features is None else len(features)
     return hooks.logit_terms(encoding, at(length, features), rows)
 
@@ -64,7 +64,7 @@ def test_stick_breaking(golden: Any, current: bool, name: str) -> None:
     if not current:
         arrays.check(f"rem{name}", own)
     else:
-        assert bool((own > arrays[f"rem{name}"]).all())  # the own token has taken its share, too
+        assert bool((own > arrays[f"rem{name}"]).all())  # the query's own token has a fraction, too
 
 
 @torch.no_grad()
@@ -135,7 +135,7 @@ def test_inkling(golden: Any, floor: int | None, name: str) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("base", ["alibi", "kerple", "fire"])
 def test_dapev2(golden: Any, base: Any) -> None:
-    """Each query is what the published code makes of the last one of a text."""
+    """Each query has the logits that the published code gives to the last token of a text."""
     arrays, encoding = golden("dapev2"), DAPEv2(FOUR, base=base, hidden=6)
     names = {"bias_p": "base.p", "bias_a": "base.a", "c": "base.c", "init_L": ""}
     names |= {"L_multiplier": "base.multiplier", "mlp": "base.mlp"}
@@ -162,7 +162,7 @@ def test_dapev2(golden: Any, base: Any) -> None:
     last = torch.arange(12)[:, None] == 11
     arrays.check(f"whole_{base}", adapted, where=last)
     changed = (visible(adapted) - arrays[f"whole_{base}"])[:, :, :-1].abs().amax(dim=(0, 1, 3))
-    assert bool((changed > 1e-3).all())  # every other query of a whole text differs
+    assert bool((changed > 1e-3).all())  # all other queries of a whole text differ
 
 
 # Against their definitions in plain loops, with gradients
@@ -194,7 +194,7 @@ def test_stick_breaking_is_its_definition_with_gradients() -> None:
 
 
 def test_stick_breaking_far_keys_are_finite_and_keep_their_gradient() -> None:
-    """Shares far below what a float32 can hold are a matter of logits, not of shares."""
+    """Weights far below the range of float32 are represented by their logits."""
     encoding = StickBreaking(ModelConfig(heads=1, width=4))
     q = torch.full((1, 1, 400, 4), 3.0, requires_grad=True)
     logits = attention_logits(q, torch.full((1, 1, 400, 4), 3.0), terms_of(encoding, 400))
@@ -208,7 +208,7 @@ def test_stick_breaking_far_keys_are_finite_and_keep_their_gradient() -> None:
 def test_wall_is_its_definition_with_gradients(
     strength: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even where gates are so strong that e^-P could not be written down."""
+    """This holds even for strong gates, for which e^-P would overflow."""
     monkeypatch.setattr(wall, "CHUNK", 4)
     encoding = Wall(ModelConfig(heads=2, width=8), scalar_gate=True).double()
     gates = random(1, 2, 15, 5)
@@ -279,7 +279,7 @@ def test_grape_ap_is_its_definition_with_gradients() -> None:
 
 
 def test_bam_is_its_formula_with_gradients() -> None:
-    """The authors' code has no licence, so the formula stands alone."""
+    """The authors' code has no licence, so only the formula is compared."""
     encoding = BAM(FOUR, location=True).double()
     assert encoding.location is not None
     with torch.no_grad():
@@ -301,7 +301,7 @@ def test_bam_starts_as_alibi() -> None:
 
 
 def test_grape_a_starts_near_alibi() -> None:
-    """Gates of ln 2 each: ALiBi's slopes times 2 ln 2, where queries and keys are zero."""
+    """If queries and keys are zero, both gates are ln 2, so slopes are 2 ln 2 times ALiBi's."""
     zeros = torch.zeros(1, 4, 9, 8)
     made = attention_logits(zeros, zeros, terms_of(GrapeA(FOUR), 9))
     decay = ALiBi(FOUR).separable_bias(at(9))[0]

@@ -1,4 +1,4 @@
-"""Remaps of RoPE's distances, against published code and against their formulas in a loop."""
+"""Remapped distances of RoPE, compared with published code and with formulas in loops."""
 
 import math
 from collections.abc import Callable
@@ -23,7 +23,7 @@ HEAD_DIM = 8
 SHAPE = ModelConfig(heads=2, width=2 * HEAD_DIM, train_length=L0)
 NAMES = [n for n in plugins.names("encoding") if issubclass(plugins.load("encoding", n).cls, Remap)]
 
-# What published code computed, and the options that it had.
+# Results of published code, and its options.
 PUBLISHED = {
     "self_extend_w12_g4": "self-extend:window=12,group=4",
     "self_extend_w12_g4_log16": "self-extend:window=12,group=4,log_n=true",
@@ -42,7 +42,7 @@ def make(spec: str) -> Any:
 
 
 def turned(encoding: Any, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Positions]:
-    """Queries and keys as attention gets them, and their positions."""
+    """Return queries and keys as in attention, and their positions."""
     positions = in_order(q.shape[2], q.device)
     return *hooks.transform_qk(encoding, q, k, positions), positions
 
@@ -52,11 +52,11 @@ def test_published_code(golden: Any, key: str) -> None:
     arrays, encoding = golden("remaps"), make(PUBLISHED[key])
     q, k, positions = turned(encoding, arrays["q"], arrays["k"])
     out = attend(q, k, arrays["v"], hooks.logit_terms(encoding, positions, 1))
-    first = q.shape[2] - arrays[key].shape[2]  # some of it decodes the later tokens only
+    first = q.shape[2] - arrays[key].shape[2]  # some published code decodes only the later tokens
     arrays.check(key, out[:, :, first:])
 
 
-# The formulas: f(i, j), None where j cannot be seen.
+# The formulas: f(i, j), None if j is masked.
 F = Callable[[int, int], float | None]
 
 
@@ -128,7 +128,7 @@ def test_formula(spec: str, scaling: str) -> None:
     torch.testing.assert_close(logits[0, 0], expected / math.sqrt(HEAD_DIM), rtol=0, atol=1e-12)
 
 
-# How many tokens are as under RoPE, to the last bit.
+# Number of tokens with exactly the logits of RoPE.
 UNCHANGED = {
     "rerope": 5,
     "self-extend": 4,
@@ -169,7 +169,7 @@ def test_training_is_that_of_rope(name: str) -> None:
 
 @torch.no_grad()
 def test_logarithm_of_the_number_of_keys() -> None:
-    """It waits for the training length, and counts keys rather than ids."""
+    """It applies beyond the training length, and counts keys rather than ids."""
     q, k = torch.randn(2, 1, 2, 40, HEAD_DIM, generator=torch.Generator().manual_seed(0)).double()
     ids = 1000 + torch.arange(40)[None]
     logits = []

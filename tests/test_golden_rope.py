@@ -1,4 +1,4 @@
-"""The rotary encodings against numbers that public implementations computed."""
+"""Rotary encodings, compared with numbers of public implementations."""
 
 import math
 from dataclasses import replace
@@ -58,7 +58,7 @@ def at(ids: Tensor) -> Positions:
 
 
 def selective(encoding: SelectiveRoPE, x: Tensor) -> Positions:
-    """Positions with the features of the tokens x."""
+    """Return positions with the features of the tokens x."""
     plain = at(torch.arange(x.shape[1])[None])
     features = encoding.scan_features(encoding.token_features(x, plain))
     return replace(plain, features=features)
@@ -71,7 +71,7 @@ def rope(head_dim: int = 16, **options: Any) -> RoPE:
 
 def check_frequencies(arrays: Any, key: str, ours: Tensor) -> None:
     arrays.check(key, ours)
-    # The largest is 1 throughout, and says nothing of the slow planes.
+    # The largest one is always 1 and says nothing about the slow planes.
     torch.testing.assert_close(ours, arrays[key], rtol=2e-6, atol=0)
 
 
@@ -82,12 +82,12 @@ def check_gain(arrays: Any, key: str, encoding: RoPE, length: int) -> None:
 
 
 def doubled(half: Tensor) -> Tensor:
-    """As the references store it."""
+    """Return the doubled layout of the reference implementations."""
     return torch.cat([half, half], dim=-1)
 
 
 def halves(x: Tensor) -> Tensor:
-    """The interleaved layout in ours: even channels first, then odd ones."""
+    """Convert the interleaved layout to the layout here: even channels first, then odd ones."""
     return torch.cat([x[..., ::2], x[..., 1::2]], dim=-1)
 
 
@@ -96,7 +96,7 @@ def test_rope_tables_and_rotation(golden: Any, tag: str) -> None:
     arrays, encoding = golden("rope"), rope(**TABLES[tag])
     frequencies = encoding.frequencies(CPU, 128)
     scaling = TABLES[tag].get("scaling", "none")
-    if scaling in ("pi", "dynamic-pi"):  # there positions are divided instead
+    if scaling in ("pi", "dynamic-pi"):  # the reference divides positions instead
         frequencies = 4 * frequencies
     check_frequencies(arrays, f"{tag}.inv_freq", frequencies)
     if scaling == "none":
@@ -182,13 +182,13 @@ def test_interleaved_rope_is_ours_in_another_order(golden: Any) -> None:
 
 
 def xpos(train_length: int = 20, **options: Any) -> XPos:
-    """The centre is half the training length."""
+    """Return xPos, centred at half of the training length."""
     return XPos(ModelConfig(width=48, heads=3, train_length=train_length), **options)
 
 
 @pytest.mark.parametrize(
     ("prefix", "scale_base", "train_length"),
-    # torchscale centres on the middle of the 20 tokens, TAPE's code on that of its table of 64.
+    # torchscale's centre is the middle of the 20 tokens, and TAPE's code has that of a table of 64.
     [("ts", 512, 20), ("ts", 8, 20), ("tape", 2048, 64), ("tape", 512, 64)],
 )
 def test_xpos(golden: Any, prefix: str, scale_base: int, train_length: int) -> None:
@@ -205,7 +205,7 @@ def test_xpos(golden: Any, prefix: str, scale_base: int, train_length: int) -> N
     logits = f"{prefix}_logits_{scale_base}"
     if logits != "tape_logits_512":
         arrays.check(logits, (q @ k.mT)[0])
-        # Later keys have the largest products and are never looked at.
+        # Later keys have the largest products, but they are masked.
         arrays.check(logits, (q @ k.mT)[0], where=torch.ones(20, 20).tril().bool())
 
 
@@ -241,11 +241,11 @@ def test_selective_rope(golden: Any) -> None:
         arrays.check(f"{name}_rot", x.transpose(1, 2))
 
 
-# What the golden numbers do not cover.
+# Cases that the golden numbers do not cover.
 
 
 def logits(encoding: RoPE, positions: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-    """q k^T / sqrt(D) of random q and k of the same numbers on every call, -inf for later keys."""
+    """Return q k^T / sqrt(D) of fixed random q and k, -inf for later keys."""
     model, generator = encoding.model, torch.Generator().manual_seed(4)
     shape = (1, model.heads, positions.shape[1], model.head_dim)
     q, k = (torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for _ in "qk")
@@ -302,7 +302,7 @@ def test_the_original_length_is_the_training_length() -> None:
 @pytest.mark.parametrize(
     ("length", "kept"),
     [
-        (5, [1, 0, 0, 0, 0, 0, 0, 0]),  # nothing turns even once: only plane 0 is above the ramp
+        (5, [1, 0, 0, 0, 0, 0, 0, 0]),  # no plane completes a turn: only plane 0 is above the ramp
         (65_536, [1, 1, 1, 1, 1, 1, 0.75, 0.5]),  # from 5 to 9, past the last of the 8 planes
     ],
 )
@@ -325,7 +325,7 @@ def test_yarn_by_rotations() -> None:
         seen.add(kept if kept in (0, 1) else "between")
         assert scaled == pytest.approx(kept * theta + (1 - kept) * theta / factor, rel=1e-6)
     assert seen == {0, 1, "between"}
-    # The two forms share their ends only.
+    # The two forms agree only at their ends.
     assert max(b / a for a, b in zip(by_rotations, by_index, strict=True)) > 1.3
 
 
@@ -355,7 +355,7 @@ def test_longrope_changes_its_factors_at_the_original_length() -> None:
 
 
 def test_partial_rotary_is_that_of_neox_in_another_order() -> None:
-    """There the first channels of a head are rotated as a smaller head, the others pass."""
+    """GPT-NeoX rotates the first channels of a head as a smaller head, and not the others."""
     q, positions = torch.randn(1, 2, 30, 16, dtype=torch.float64), torch.arange(30)[None]
     encoding, small = rope(rotary=0.5), rope(8)
     assert torch.equal(encoding.frequencies(CPU), small.frequencies(CPU))
@@ -428,7 +428,7 @@ def test_xpos_neither_overflows_nor_loses_precision(scale_base: float, dtype: An
     exact, ours = (logits(encoding, ids, d)[0] for d in (torch.float64, torch.float32))
     causal = torch.ones(60, 60).tril().bool().expand_as(exact)
     torch.testing.assert_close(ours[causal].double(), exact[causal], rtol=1e-5, atol=1e-5)
-    # Products with later keys are the largest; the mask must find numbers there.
+    # Products with later keys are the largest, and must be finite before they are masked.
     large = torch.full((1, 3, 60, 16), 30.0)
     q, k = encoding.transform_qk(large, large, at(ids))
     assert (q.to(dtype) @ k.to(dtype).mT).isfinite().all()
@@ -437,7 +437,7 @@ def test_xpos_neither_overflows_nor_loses_precision(scale_base: float, dtype: An
 def test_xpos_says_where_it_ends() -> None:
     model = Decoder(ModelConfig(width=32, heads=2, layers=1), partial(XPos, scale_base=8.0))
     tokens = torch.zeros(1, 2).long()
-    with pytest.raises(InputError, match="positions 0 to 441 and was asked for 442"):
+    with pytest.raises(InputError, match="positions 0 to 441, not 442"):
         model(tokens, positions=torch.tensor([[0, 442]]))
 
 

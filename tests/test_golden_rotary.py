@@ -1,4 +1,4 @@
-"""Relatives of RoPE against numbers of public implementations, and against their formulas."""
+"""Relatives of RoPE, compared with numbers of public implementations and with formulas."""
 
 import math
 from dataclasses import replace
@@ -23,7 +23,7 @@ def make(spec: str, shape: ModelConfig = SHAPE, layer: int = 0) -> Any:
 
 
 def logits(encoding: Any, q: Tensor, k: Tensor, ids: Tensor) -> Tensor:
-    """Logits as attention makes them, -inf where masked."""
+    """Return logits as in attention, -inf where masked."""
     positions = Positions(ids, ids)
     q, k = hooks.transform_qk(encoding, q, k, positions)
     return attention_logits(q, k, hooks.logit_terms(encoding, positions, len(q)))
@@ -75,7 +75,7 @@ def rope(options: str, head_dim: int = 16, train_length: int = 256) -> Any:
 
 
 def frequencies(options: str, head_dim: int = 16, train_length: int = 256) -> list[float]:
-    """In float32, or float64 where periods are whole numbers."""
+    """Return frequencies in float32, or in float64 if periods are whole numbers."""
     encoding = rope(options, head_dim, train_length)
     return encoding.frequencies(torch.device("cpu")).tolist()  # type: ignore[no-any-return]
 
@@ -118,7 +118,7 @@ def test_hope(length: int, turns: float) -> None:
 
 
 def test_clipped() -> None:
-    """20 of 64 planes, and as many as asked for."""
+    """The default is 20 of 64 planes; an option sets another number."""
     for planes, options, count in ((64, "", 20), (8, "", 2), (8, ",clipped=5", 5)):
         plain = [10_000 ** (-m / planes) for m in range(planes)]
         hard = plain[:-count] + count * [0.0]
@@ -164,7 +164,7 @@ def test_fope(golden: Any) -> None:
 
 @torch.no_grad()
 def test_fope_of_the_paper_is_its_formula() -> None:
-    """4 of 6 planes turn, and are mixed into the first 3, a quarter of the channels."""
+    """4 of 6 planes complete a turn. They are mixed into the first 3, a quarter of the channels."""
     torch.manual_seed(0)
     shape = ModelConfig(heads=2, width=24, train_length=64)
     encoding = make("fope:padding=one,outputs=capped,base=100", shape).double()
@@ -184,7 +184,7 @@ def test_fope_of_the_paper_is_its_formula() -> None:
 
 
 def test_fope_without_noise_is_hope() -> None:
-    """Whole identities where all planes are mixed, every second row where half of them are."""
+    """The mixture is an identity for all planes, or every second row of one for half of them."""
     encoding = make("fope:gain=0")
     q = torch.randn(1, 3, 30, 8)
     positions = in_order(30, q.device)
@@ -207,11 +207,11 @@ def test_the_noise_of_fope() -> None:
     assert not torch.equal(encoding.mixtures, make("fope:gain=0.4", shape, 1).mixtures)
 
 
-# Positions that the tokens choose
+# Positions that depend on the tokens
 
 
 def chosen(encoding: Any, x: Tensor) -> Positions:
-    """Positions 0, 1, ... with the features of the tokens x."""
+    """Return positions 0, 1, ... with the features of the tokens x."""
     positions = in_order(x.shape[1], x.device)
     features = hooks.token_features(encoding, x, positions)
     if features is None:
@@ -276,7 +276,7 @@ def test_carope_starts_as_rope(base: int) -> None:
     q, k = torch.randn(2, 1, 3, 40, 8)
     positions = chosen(encoding, torch.randn(1, 40, 24))
     ours, plain = encoding.transform_qk(q, k, positions), make(f"rope:base={base}")
-    # The first token has turned once, not zero times, and so have all others.
+    # The first token is rotated once, not zero times, and all others once more.
     shifted = Positions(positions.query + 1, positions.key + 1)
     torch.testing.assert_close(ours, plain.transform_qk(q, k, shifted), rtol=0, atol=1e-4)
 

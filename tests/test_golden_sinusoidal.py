@@ -1,4 +1,4 @@
-"""Sinusoids against the tables of public implementations."""
+"""Sinusoids, compared with the tables of public implementations."""
 
 from typing import Any
 

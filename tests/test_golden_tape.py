@@ -1,4 +1,4 @@
-"""TAPE: the published code's numbers, and every option against its formula spelled out."""
+"""TAPE, compared with numbers of the published code; every option, compared with its formula."""
 
 import math
 import re
@@ -28,7 +28,7 @@ WEIGHTS = {
 
 
 class Recording(TAPE):
-    """Keeps what passes through its hooks."""
+    """An encoding that records the arguments and results of its hooks."""
 
     def __init__(self, model: ModelConfig, layer: int = 0) -> None:
         super().__init__(model, layer)
@@ -43,7 +43,7 @@ class Recording(TAPE):
         values = super().extra_values(state)
         if values is None:
             return None
-        # One-hot values ride along: what attention makes of them are its probabilities.
+        # Attention averages additional one-hot values, which gives the attention weights.
         one_hot = torch.eye(values.shape[2], dtype=values.dtype)
         return torch.cat([values, one_hot.expand(*values.shape[:2], -1, -1)], dim=-1)
 
@@ -72,7 +72,7 @@ def golden_layers(arrays: Any) -> int:
 
 
 def golden_decoder(arrays: Any, layers: int, encoding: MakeEncoding = TAPE) -> Decoder:
-    """A decoder with the golden weights in as many layers as both have."""
+    """Return a decoder with the golden weights in all layers that both have."""
     config = ModelConfig(
         layers=layers,
         heads=int(arrays["num_heads"]),
@@ -117,7 +117,7 @@ def test_logits(golden: Any, name: str, backend: Any) -> None:
 def test_intermediate_values(golden: Any, name: str) -> None:
     arrays = golden(name)
     layers = golden_layers(arrays)
-    # The last layer has no update here, and has one there: add a layer to see it.
+    # The last layer has an update in the published code but none here, so add a layer.
     model = golden_decoder(arrays, layers + 1, Recording)
     seen: list[dict[str, Tensor]] = []
     for encoding, block in zip(model.encodings, model.layers, strict=True):
@@ -136,7 +136,7 @@ def test_intermediate_values(golden: Any, name: str) -> None:
         )
     model(arrays["input_ids"])
     for i, values in enumerate(seen[:layers]):
-        # What the hooks were given is what the blocks pass on.
+        # The hooks get the tensors that the blocks pass on.
         assert values.pop("block_in") is values["in"]
         assert values.pop("block_out") is values["out"]
         assert values.pop("mlp") is values["mlp_out"]
@@ -173,18 +173,18 @@ def test_a_global_shift_of_the_published_model(golden: Any, shift: int) -> None:
     arrays = golden("tape_3layer_f64")
     model, tokens = golden_decoder(arrays, 3), arrays["input_ids"]
     positions = torch.arange(tokens.shape[1])[None]
-    # An angle of 10^5 rad has five digits fewer behind the point than one of 1 rad.
+    # An angle of 10^5 rad has five decimals fewer than one of 1 rad.
     arrays.check("lm_logits", model(tokens, positions=positions + shift), tolerance=1e-9)
     assert (model(tokens, positions=2 * positions) - arrays["lm_logits"]).abs().max() > 1e-3
 
 
-# The rest has no golden numbers: another implementation, as plain as the formulas, stands in.
+# There are no golden numbers for the rest, so a second implementation in loops replaces them.
 
 SMALL = ModelConfig(layers=3, heads=3, width=24, mlp_width=20, vocab_size=11, init_std=0.2)
 
 
 def kind_of(options: dict[str, Any]) -> type[TAPE]:
-    """TAPE itself wherever it has the options."""
+    """Return `tape` if it has the options, else `tape-ablations`."""
     own = {"position_size", "scaling", "factor", "ramp", "trainable", "original_length"}
     return TAPE if own.issuperset(options) else TAPEAblations
 
@@ -206,7 +206,7 @@ def tokens_of(model: Decoder, length: int = 7) -> Tensor:
 def attended_part(
     mixing: str, post_mix: str, weight: Tensor, cos: Tensor, sin: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What the attended states add: every pair (i, j) of heads, or of channels, by itself."""
+    """Return the update with attended states, computed for every pair of heads or channels."""
 
     def change(w: Tensor, z: Tensor) -> Tensor:
         axis, result = 3 if mixing == "channels" else 1, torch.zeros_like(z)
@@ -224,7 +224,7 @@ def attended_part(
 def mlp_part(
     mixing: str, up: Tensor, down: Tensor, gate: Tensor, cos: Tensor, sin: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What the MLP's update adds, token by token; gate is (B, T, P)."""
+    """Return the update of the MLP, token by token; gate is (B, T, P)."""
 
     def change(up: Tensor, down: Tensor, z: Tensor) -> Tensor:
         result = torch.zeros_like(z)
@@ -259,7 +259,7 @@ def reference(
     gain: float = 1.0,
     **ignored: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits and the last cos and sin, both halves kept and updated; positions 0, 1, ..."""
+    """Return logits and the last cos and sin, with both halves updated; positions 0, 1, ..."""
     w: dict[str, Tensor] = model.state_dict()
     shape = model.config
     width, (rows, length) = shape.head_dim, tokens.shape
@@ -333,18 +333,18 @@ def test_options_against_their_formulas(options: dict[str, Any]) -> None:
     expected, cos, sin = reference(model, tokens, changing=changing, **options)
     for backend in ("eager", "sdpa"):
         torch.testing.assert_close(model(tokens, backend=backend), expected, rtol=0, atol=1e-10)
-    # Where both halves are equal, half of the state can be left out.
+    # If both halves are equal, half of the state can be left out.
     first, second = torch.stack([cos, sin]).chunk(2, dim=-1)
     halves = float((first - second).abs().max())
     kept = options.get("mixing", "heads") in ("heads", "heads-apart")
     kept |= options.get("mixing") == "all" and not options.get("mlp_mix", True)
     assert halves < 1e-10 if kept else halves > 0.1
-    # The states are far from where they began, or nothing would have been tested.
+    # The states must differ from their initial values; otherwise nothing would be tested.
     assert (cos.square() + sin.square() - 1).abs().max() > 0.1
 
 
 def test_adayarn() -> None:
-    """Frequencies blended by how often they turn, learned, and states that begin above one."""
+    """Frequencies are blended by their turns and learned, and states begin above one."""
     options: dict[str, Any] = {"scaling": "yarn", "factor": 4.0, "ramp": "rotations"}
     options["trainable"] = True
     model = decoder(**options, original_length=256)
@@ -358,7 +358,7 @@ def test_adayarn() -> None:
     angles = (far[0, :, None] * theta).expand(1, 3, -1, -1)
     expected = gain * torch.cat([angles.cos(), angles.sin()], dim=-1)
     torch.testing.assert_close(begun, expected, rtol=0, atol=1e-4)  # theta is float32
-    # One set of frequencies for the model, moved by its gradient.
+    # The model has one set of frequencies, and the gradient changes them.
     assert [name for name, _ in model.encodings.named_parameters() if "theta" in name] == [
         "0.theta"
     ]
@@ -396,9 +396,9 @@ def test_a_new_model_is_rope(options: dict[str, Any]) -> None:
     torch.manual_seed(5)
     rope, tokens = Decoder(SMALL, RoPE).double().eval(), tokens_of(model)
     logits = model(tokens)
-    # Wider values may be summed in another order, or the numbers would be the same bits.
+    # Sums of wider values may have another order, so the numbers are equal only up to rounding.
     torch.testing.assert_close(logits, rope(tokens), rtol=0, atol=1e-12)
-    # Only what is zero is moved by the first step.
+    # The first step changes only weights that are zero.
     logits.square().mean().backward()
     for name, parameter in model.encodings.named_parameters():
         assert parameter.grad is not None

@@ -1,4 +1,4 @@
-"""What a GPU needs, as far as a CPU can tell."""
+"""Requirements of a GPU, as far as a CPU can check them."""
 
 import functools
 import importlib.util
@@ -63,7 +63,7 @@ def test_tests_leave_gpus_alone() -> None:
 
 @pytest.fixture
 def without_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The meta device knows no autocast."""
+    """Disable autocast, which the meta device does not support."""
     monkeypatch.setattr(logits, "scaled_product", lambda q, k, divisor: (q / divisor) @ k.mT)
 
 
@@ -119,7 +119,7 @@ def test_hooks_do_not_break_a_compiled_graph_under_autocast(name: str) -> None:
 
 @pytest.fixture(autouse=True)
 def forget_graphs() -> Iterator[None]:
-    """Each model has another graph, and torch keeps a few."""
+    """Clear compiled graphs, because each model has another one and torch keeps only a few."""
     yield
     torch.compiler.reset()
 
@@ -146,11 +146,11 @@ def test_scans_run_along_the_last_axis(name: str, monkeypatch: pytest.MonkeyPatc
 
 
 class Scarce:
-    """Memory for some rows at a time; asking for more fails in the middle of a forward pass."""
+    """Memory for a limited number of rows; a larger forward pass fails in the middle."""
 
     def __init__(self, model: Decoder, rows: int, *, after: int = 0) -> None:
         self.rows = rows
-        self.after = after  # forward passes for which there is plenty
+        self.after = after  # forward passes without a limit
         self.seen: list[int] = []
         model.layers[1].register_forward_pre_hook(self.forward)
 
@@ -182,7 +182,7 @@ def test_training_without_memory_goes_on_with_smaller_slices(
     assert three_steps(model, tmp_path / "scarce").micro_batch == 2
     torch.testing.assert_close(weights(model), weights(plenty), rtol=1e-6, atol=1e-9)
     assert scarce.seen == [8, 4] + [2] * 12
-    assert "memory does not suffice for 4 rows at once: going on with 2" in capsys.readouterr().err
+    assert "memory does not suffice for 4 rows: continuing with 2 rows" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -193,7 +193,7 @@ def test_gradients_of_a_step_that_ran_out_of_memory_do_not_count(tmp_path: Path)
     scarce = Scarce(model, 3, after=3)
     three_steps(model, tmp_path / "scarce", micro_batch=4)
     torch.testing.assert_close(weights(model), weights(plenty), rtol=1e-6, atol=1e-9)
-    assert scarce.seen == [4, 4, 4, 4] + [2] * 8  # it failed in the second half of a batch
+    assert scarce.seen == [4, 4, 4, 4] + [2] * 8  # failure in the second half of a batch
 
 
 def test_training_without_memory_for_one_row_fails(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_training_without_memory_for_one_row_fails(tmp_path: Path) -> None:
 
 @torch.no_grad()
 def test_evaluation_without_memory_takes_fewer_rows_at_a_time() -> None:
-    model = make_model("randpe").eval()  # whose rows have lengths of their own
+    model = make_model("randpe").eval()  # has a length for each row
     tokens = torch.arange(70).view(7, 10) % 12
     lengths = torch.tensor([10, 40, 33, 50, 10, 36, 45])
     expected = model(tokens, final_lengths=lengths)
@@ -312,7 +312,7 @@ def test_a_gpu_that_is_there_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def gpu_first() -> Any:
-    """The script benchmarks/gpu_first.py."""
+    """Return the script benchmarks/gpu_first.py."""
     path = Path(__file__).parents[1] / "benchmarks" / "gpu_first.py"
     spec = importlib.util.spec_from_file_location("gpu_first", path)
     assert spec is not None and spec.loader is not None
@@ -322,7 +322,7 @@ def gpu_first() -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of training without workers, of flex attention
+@pytest.mark.filterwarnings("ignore")  # about training without workers, and flex attention
 def test_the_first_minutes_on_a_gpu(
     gpu_first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,7 +332,7 @@ def test_the_first_minutes_on_a_gpu(
 
     monkeypatch.setitem(gpu_first.PARTS, "compiled", (crash, 1))
     assert sum(seconds for _, seconds in gpu_first.PARTS.values()) < 23 * 60
-    parts = [part for part in gpu_first.PARTS if part != "checks"]  # which have their own tests
+    parts = [part for part in gpu_first.PARTS if part != "checks"]  # checks have separate tests
     gpu_first.main(["--device", "cpu", "--tiny", "--out", str(tmp_path), "--only", *parts])
     content = json.loads((tmp_path / "gpu.json").read_text())
     assert list(content) == parts
@@ -369,7 +369,7 @@ def test_parts_run_apart_within_their_time(
 
 @pytest.fixture
 def fresh_limit() -> Iterator[None]:
-    """The number of graphs that torch keeps is its default, and is again afterwards."""
+    """Reset torch's number of compiled graphs to its default, before and after the test."""
     with config.patch(recompile_limit=8):
         yield
 

@@ -1,4 +1,4 @@
-"""The documentation's figures of GPUs are those of `results/gpu`."""
+"""The figures for GPUs in the documentation agree with `results/gpu`."""
 
 import json
 import re

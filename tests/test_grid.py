@@ -1,4 +1,4 @@
-"""The plan, shares, worker processes and the display of a grid."""
+"""Plan, shards, worker processes and display of a grid."""
 
 import io
 import json
@@ -54,7 +54,7 @@ class Dies(Encoding):
 
 
 def rows(folder: Path) -> dict[str, bytes]:
-    """The rows of all runs of a results folder, by their place."""
+    """Return the rows of all runs of a results folder, by run."""
     found = folder.glob("runs/*/*/*/rows.csv")
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
@@ -81,7 +81,7 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
         r"^to do    nope · toy\.py · seed 0 \(begun, about \d+ s\)$", out, re.MULTILINE
     )
     assert "from 1 earlier run here" in out
-    assert "skipped: abacus · toy.py: abacus needs tokens that are one digit" in out
+    assert "skipped: abacus · toy.py: abacus needs tokens for single digit" in out
     assert "(3 seeds)" in out
 
 
@@ -96,7 +96,7 @@ def test_a_plan_says_why_finished_runs_are_to_do(
     out = capsys.readouterr().out
     assert "3 runs: 0 done, 3 to do" in out
     assert re.search(
-        r"^to do again, since code has changed: 2 runs with version \S+ of toy\.py, now \S+$",
+        r"^to repeat, because code has changed: 2 runs with version \S+ of toy\.py, now \S+$",
         out,
         re.MULTILINE,
     )
@@ -120,7 +120,7 @@ def earlier(encoding: str, task: str, training: float, evaluation: float, **more
 
 
 def planned(record: RunRecord, encoding: str, steps: int = 10, parts: int = 0) -> Any:
-    """Return a run with the settings of a record, trained for each of some parts if there are."""
+    """Return a run with the settings of a record, optionally trained for each of some parts."""
     settings = {**record.settings, "train": {"steps": steps, "batch_size": 10}}
     task = SimpleNamespace(
         provenance=lambda: record.data, trains_each_subset=parts > 0, subsets=["a"] * parts
@@ -191,7 +191,7 @@ def test_numbers_do_not_depend_on_how_many_cells_run_at_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Threads are not set here: a serial run has to take one by itself, as workers do."""
+    """Threads are not set here, because a serial run must use one thread, as workers do."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -260,7 +260,7 @@ from pathlib import Path
 from pe_bench.api import Encoding
 
 class Edits(Encoding):
-    '''Is edited by whoever builds it, as somebody might meanwhile.'''
+    '''Edits its own file when it is built, as a user might during a run.'''
     bias_of_mine = 1
 
     def __init__(self, model, layer=0):
@@ -280,7 +280,7 @@ def test_code_that_changes_under_a_grid_is_found(
 
 
 def test_an_orphan_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Although a forked process keeps the file open, and without the time to end in order."""
+    """A forked process keeps the file open, and there is no time for an orderly end."""
     parents = iter([7, 7, 1, 1])
     ended: list[int] = []
     monkeypatch.setattr(worker_process, "LOOK", 0.0)
@@ -341,7 +341,7 @@ def test_a_grid_that_is_stopped_leaves_no_worker(
         else:
             os.killpg(process.pid, number)  # as a terminal does
         code = process.wait()
-    with pytest.raises(ProcessLookupError):  # soon nobody is left of its session
+    with pytest.raises(ProcessLookupError):  # soon its session has no process
         for _ in range(6000):
             os.killpg(process.pid, 0)
             time.sleep(0.1)
@@ -350,7 +350,7 @@ def test_a_grid_that_is_stopped_leaves_no_worker(
     assert code == 130
     said = (tmp_path / "out").read_text()
     assert "0 of 2 runs finished" in said
-    assert "pe-bench: stopped; the same command goes on from here" in said
+    assert "pe-bench: stopped; the same command continues from here" in said
     assert "Traceback" not in said and "failed" not in said
 
 
@@ -369,7 +369,7 @@ def test_a_cell_of_another_process_is_passed_over_and_its_failure_counts(
 
     def sleep(seconds: float) -> None:
         naps.append(seconds)
-        if len(naps) == 2:  # meanwhile the other process fails
+        if len(naps) == 2:  # then the other process fails
             plan = make_plan(GridSpec(options=RunOptions(), encodings=["nope"], tasks=["./toy.py"]))
             other.release()
             plan.runs[0].run.record_death("broken elsewhere")
@@ -389,7 +389,7 @@ def test_a_cell_of_another_process_is_passed_over_and_its_failure_counts(
 
 @pytest.fixture
 def display(toy: Toy, tmp_path: Path) -> Any:
-    """A live display of a terminal of 80 columns with a cell of long names, and the cell's run."""
+    """Return a live display of 80 columns with a run of long names, and this run."""
     from pe_bench.grid.live import LiveDisplay
 
     options = RunOptions(cache=tmp_path / "cache")
@@ -450,13 +450,13 @@ def test_a_terminal_has_the_display_and_is_left_as_it_was(toy: Toy, tmp_path: Pa
     while True:
         try:
             more = os.read(terminal, 65536)
-        except OSError:  # what Linux says at the end
+        except OSError:  # error of Linux at the end
             break
         if not more:
             break
         shown += more
         if b"1/2 steps" in shown:
-            seen.touch()  # the second step goes on
+            seen.touch()  # the second step continues
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     text = shown.decode()

@@ -1,4 +1,4 @@
-"""A grid as a file: the same options, and errors that name the file and the key."""
+"""Grid files have the same options, and errors name the file and the key."""
 
 import os
 from collections.abc import Mapping
@@ -164,7 +164,7 @@ def test_time_is_known_from_runs_beside_the_file(
     capsys.readouterr()
     assert main(["run", path, "--dry-run", "--results", "elsewhere"]) == 0
     assert "from 1 earlier run here" in capsys.readouterr().out
-    assert main(["run", path, "--dry-run"]) == 0  # there too is the run that was exported
+    assert main(["run", path, "--dry-run"]) == 0  # the exported run is in the same folder
     assert "from 1 earlier run here" in capsys.readouterr().out
 
 

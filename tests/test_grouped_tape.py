@@ -1,4 +1,4 @@
-"""TAPE where several query heads share a key head: its formula, its checks, every backend."""
+"""TAPE with grouped queries: its formula, its checks, every backend."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ SPECS = [
 
 
 def decoder(spec: str = "tape") -> Decoder:
-    """A model in float64 whose encoding has left its initial values."""
+    """Return a model in float64 whose encoding has random weights."""
     torch.manual_seed(0)
     model = Decoder(SHAPE, plugins.load("encoding", spec).make).double().eval()
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What a hook returns is checked: a wrong shape would be padded or broadcast, and trained on."""
+"""The shapes of return values of hooks are checked; a wrong one might broadcast silently."""
 
 from typing import Any
 
@@ -138,7 +138,7 @@ def test_wrong_extra_values_are_refused() -> None:
 
 @torch.no_grad()
 def test_shapes_are_those_of_the_new_tokens_while_decoding() -> None:
-    """An encoding that is right for a whole prompt and wrong with a cache."""
+    """The encoding has right shapes for a whole prompt and wrong ones with a cache."""
 
     def bias(self: Encoding, positions: Positions) -> Tensor:
         return positions.key.new_zeros(1, 4, positions.key.shape[1], positions.key.shape[1])

@@ -1,4 +1,4 @@
-"""Public corpora, piece by piece, from a stand-in for the hub on this machine and from copies."""
+"""Public corpora, file by file: from a local server that replaces the hub, and from copies."""
 
 import gzip
 import hashlib
@@ -28,7 +28,7 @@ COMMIT = "c" * 40
 
 
 def content(file: str, folder: Path) -> bytes:
-    """Two documents that name their file, in the format that its own name promises."""
+    """Return two documents that name their file, in the format of its ending."""
     texts = [f"{file} {i}" for i in range(2)]
     if not file.endswith(".parquet"):
         return gzip.compress(
@@ -48,7 +48,7 @@ def said(files: Sequence[str]) -> list[str]:
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Files that the stand-in has been asked for; it has every one."""
+    """Return the files that were requested from the local server, which has every file."""
     paths: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -76,7 +76,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
 
     bodies: dict[str, bytes] = {}
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    # With telemetry the client would ask the real hub for a list of agents.
+    # With telemetry, the client would send a request to the real hub.
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY", True)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
@@ -117,7 +117,7 @@ def test_a_file_is_downloaded_when_it_is_read(name: str, asked: list[str], tmp_p
 
 @pytest.mark.slow
 def test_training_goes_from_piece_to_piece(asked: list[str], tmp_path: Path) -> None:
-    """The first step needs one file; what a batch holds depends on seed and step alone."""
+    """The first step needs one file, and a batch depends only on seed and step."""
     train = TrainConfig(length=4, batch_size=2, steps=10)
     context = TaskContext(preset="small", train=train, cache=tmp_path / "cache")
 
@@ -152,7 +152,9 @@ def test_copies_of_the_files(name: str, flat: bool, tmp_path: Path) -> None:
     put("unrelated.jsonl.gz")
     assert copied_corpus(name, place, 9) is None
     put(source.test[0])
-    with pytest.raises(InputError, match=re.escape(f"but not {source.train[0]}: copy that")):
+    with pytest.raises(
+        InputError, match=re.escape(f"but not {source.train[0]}: copy this file from")
+    ):
         copied_corpus(name, place, 9)
     put(source.train[5])
     one = copied_corpus(name, place, 9)

@@ -47,7 +47,7 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a.gguf cannot be read \(No such file"):
         import_gguf(file, tmp_path / "new")
     file.write_bytes(b"PK\x03\x04")
-    with pytest.raises(InputError, match=r"a.gguf is no GGUF file, which begins with GGUF"):
+    with pytest.raises(InputError, match=r"a.gguf is not a GGUF file: it does not begin with GGUF"):
         import_gguf(file, tmp_path / "new")
     file.write_bytes(b"GGUF")
     with pytest.raises(InputError, match=r"is not empty: give a new folder"):

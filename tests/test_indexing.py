@@ -1,4 +1,4 @@
-"""Indexing: answers follow from the question, every place comes up, means are what they say."""
+"""Indexing: answers follow from the question, all places occur, means are as claimed."""
 
 from collections import Counter
 from pathlib import Path
@@ -17,7 +17,7 @@ def make(tmp_path: Path, preset: str = "quick", **options: Any) -> Indexing:
 
 
 def solve(task: Indexing, row: list[int]) -> dict[int, tuple[int, int, int]]:
-    """At the place of each question's end, read from a row: the answer, its place, the shift."""
+    """Return the answer, its place and the shift of each question, by the question's last place."""
     reach = max(task.shifts)
     zero = FIRST_SYMBOL + task.symbols + reach  # the token of a shift of 0, if there were one
     first = next(place for place, token in enumerate(row) if token >= zero - reach)

@@ -1,4 +1,4 @@
-"""Encodings inside a Llama of transformers, and models as folders of theirs."""
+"""Encodings inside a Llama of transformers, and the folders of such models."""
 
 import json
 from pathlib import Path
@@ -34,9 +34,9 @@ SHAPE = ModelConfig(
     digit_ids=(4, 5),
     separator_ids=(6,),
 )
-# transformers goes on from keys that were turned by the frequencies of shorter sequences.
+# transformers continues with cached keys that have the frequencies of shorter sequences.
 WITH_CACHE = [kind for kind in KINDS if kind not in ("dynamic", "longrope")]
-# Kinds with an encoding that leaves them as they are; a new TAPE equals RoPE.
+# Kinds of models with an encoding that does not change them; a new TAPE equals RoPE.
 OTHERS_AS_BEFORE = [
     ("qwen 3", "rope"),
     ("qwen 3", "tape"),
@@ -45,7 +45,7 @@ OTHERS_AS_BEFORE = [
     ("gpt 2", "learned"),
 ]
 AS_BEFORE = [("llama 2", "rope"), ("llama 2", "tape"), *OTHERS_AS_BEFORE]
-# What a config of Llama can say, and what it cannot.
+# Encodings that a config of Llama can express, and others.
 PLAIN = [
     "rope",
     "rope:base=500000",
@@ -85,7 +85,7 @@ PLAIN_OTHERS = {
 
 
 def all_specs() -> list[str]:
-    """Every shipped encoding, and each of its variants."""
+    """Return every shipped encoding, and each of its variants."""
     specs = []
     for name in plugins.names("encoding"):
         specs.append(name)
@@ -99,7 +99,7 @@ OTHERS = [spec for spec in all_specs() if spec not in (*PLAIN, *PLAIN_OTHERS)]
 
 @pytest.fixture(autouse=True)
 def no_cache_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code of folders is copied to this place before it is run."""
+    """Use a temporary folder for the code that transformers copies from model folders."""
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -109,7 +109,7 @@ def put(llama: Any, spec: str) -> Any:
 
 
 def moved(model: Any) -> Any:
-    """The model, its encodings no longer as they start."""
+    """Return the model after changing the weights of its encodings."""
     torch.manual_seed(3)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -175,7 +175,7 @@ def test_generation_with_padding_is_that_of_transformers(
     "spec", ["tape", "alibi", "fox", "randpe", "rope:scaling=dynamic-ntk,factor=2"]
 )
 def test_generation_is_that_of_the_decoder(spec: str) -> None:
-    """Also where the encoding needs the finished length, or has no cache."""
+    """This includes encodings that need the finished length or have no cache."""
     model = moved(put(reference("mistral"), spec))
     prompts = [row[-n:] for row, n in zip(tokens(3, 30).tolist(), (30, 12, 5), strict=True)]
     expected = model.model.generate(prompts, max_new_tokens=9)
@@ -231,7 +231,7 @@ def test_position_ids_are_those_of_transformers(kind: str, spec: str, ids: list[
     expected = llama(tokens(2, 60), **given).logits
     torch.testing.assert_close(model(tokens(2, 60), **given).logits, expected, rtol=0, atol=1e-5)
     plain = model(tokens(2, 60)).logits
-    one_document = ids[-1] - ids[0] == 59  # which a rotation sees nowhere
+    one_document = ids[-1] - ids[0] == 59  # which a rotation ignores
     assert (plain - expected).abs().max() > 1e-3 or (one_document and spec != "learned")
     masked = given | {"attention_mask": torch.ones(2, 60, dtype=torch.long)}
     expected = llama(tokens(2, 60), **masked).logits
@@ -324,7 +324,7 @@ def load(folder: Path, **options: Any) -> Any:
 @pytest.mark.parametrize("spec", [*PLAIN, *PLAIN_OTHERS, *OTHERS])
 @torch.no_grad()
 def test_a_saved_model(spec: str, tmp_path: Path) -> None:
-    """transformers gives its logits, and what is read again has its bits."""
+    """In transformers it has the same logits, and reading it again gives the same bits."""
     model = decoder(spec)
     save_checkpoint(model, tmp_path / "saved", spec)
     theirs = load(tmp_path / "saved")
@@ -344,8 +344,8 @@ def test_a_saved_model(spec: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", plugins.names("encoding"))
 @torch.no_grad()
 def test_a_changed_llama_is_saved(name: str, tmp_path: Path) -> None:
-    """What transformers writes and reads has the logits of the model in memory."""
-    if name in NEED_TOKENS:  # a Llama in memory does not say which are digits
+    """A model that transformers writes and reads has the logits of the model in memory."""
+    if name in NEED_TOKENS:  # a Llama in memory does not define digits
         with pytest.raises(InputError, match="needs"):
             put(reference("llama 2"), name)
         return
@@ -372,7 +372,7 @@ def test_changed_models_of_other_families_are_saved(kind: str, spec: str, tmp_pa
 
 
 def test_a_wrapper_is_part_of_what_is_saved(tmp_path: Path) -> None:
-    """A plugin that changes the attention of a `rope` inside it is no plain Llama."""
+    """A plugin that changes the attention of an inner `rope` is not saved as a plain Llama."""
     (tmp_path / "doubled.py").write_text(
         "from pe_bench.api import ModelConfig, Wrapper, make_base\n\n\n"
         "class Doubled(Wrapper):\n    '''RoPE whose keys count twice.'''\n\n"
@@ -459,7 +459,7 @@ def test_the_tokenizer_of_bytes(tmp_path: Path) -> None:
 
 
 def test_an_encoding_of_a_file_is_named_again(tmp_path: Path) -> None:
-    """A folder does not decide which code is run."""
+    """A folder must not select the code to run."""
     (tmp_path / "mine.py").write_text(
         "from pe_bench.encodings.tape import TAPE\n\n\nclass Mine(TAPE):\n    '''TAPE.'''\n"
     )
@@ -467,9 +467,9 @@ def test_an_encoding_of_a_file_is_named_again(tmp_path: Path) -> None:
     model = decoder(spec)
     save_checkpoint(model, tmp_path / "saved", spec)
     checkpoint = open_checkpoint(tmp_path / "saved")
-    with pytest.raises(InputError, match=r"has the encoding mine.py, of a file of its author's"):
+    with pytest.raises(InputError, match=r"names a file with code as its encoding \(mine.py\)"):
         checkpoint.load()
-    with pytest.raises(InputError, match="which code is run is for you to say"):
+    with pytest.raises(InputError, match="is not run unless you give it"):
         load(tmp_path / "saved")
     given: Tensor = tokens()
     assert torch.equal(checkpoint.load(spec)(given), model(given))
@@ -496,7 +496,7 @@ def test_a_folder_does_not_name_code_in_an_option(tmp_path: Path) -> None:
     evil = tmp_path / "evil.py"
     evil.write_text("raise SystemExit('was run')")
     path.write_text(path.read_text().replace("base=alibi", f"base={evil}"))
-    with pytest.raises(InputError, match="of a file of its author's"):
+    with pytest.raises(InputError, match="names a file with code as its encoding"):
         open_checkpoint(tmp_path / "saved").load()
 
 

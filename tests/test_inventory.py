@@ -1,4 +1,4 @@
-"""What is in a results folder: `status`, `show` and `prune`."""
+"""The contents of a results folder: `status`, `show` and `prune`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ def settings(**versions: Any) -> Mapping[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a results folder with a run in each state, each of another encoding."""
+    """Return a results folder with a run in each state, each with another encoding."""
     version = plugins.load("encoding", "rope").version
     put(tmp_path, "rope", [SCORE], encoding_version=version, settings=settings())
     put(tmp_path, "alibi", [SCORE], encoding_version="0", settings=settings())
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
         finished="2026-01-02T03:04",
     )
     put(tmp_path, "xpos", [], status="skipped", reason="it has no digits")
-    for order, edit in enumerate(("1-aa", "1-bb")):  # of a file of one's own
+    for order, edit in enumerate(("1-aa", "1-bb")):  # versions of a user's file
         put(
             tmp_path, "mine.py", [SCORE], encoding_version=edit, settings=settings(),
             finished=f"2026-01-0{order + 1}", order=order, sources={"encoding": "hostile.py"},

@@ -57,7 +57,7 @@ def test_questions_on_one_document_are_not_independent() -> None:
     assert together.stderr > 1.9 * alone.stderr
     assert together.ci_low < alone.ci_low and together.ci_high > alone.ci_high
     all_right = Items("a", "em", np.full(24, 100.0), clusters=np.repeat(np.arange(6), 4)).row()
-    assert all_right.ci_low == pytest.approx(100 * wilson(1, 6)[0])  # as of six answers
+    assert all_right.ci_low == pytest.approx(100 * wilson(1, 6)[0])  # as for six answers
 
 
 def test_the_error_of_a_geometric_mean_leaves_out_documents() -> None:
@@ -75,7 +75,7 @@ def test_draws_are_averaged_item_by_item() -> None:
     means, items = average_draws(rows, [MANY, other])
     assert [row.value for row in means] == pytest.approx([cell.value for cell in items])
     assert means[0].value == 37.5 and items[0].values.tolist() == [50, 0, 50, 50]
-    assert means[2].value == pytest.approx(np.exp(0.75))  # of the mean loss
+    assert means[2].value == pytest.approx(np.exp(0.75))  # exponential of the mean loss
     assert average_draws(rows[:1], [MANY]) == (rows[0], MANY)
 
 
@@ -94,7 +94,7 @@ def test_a_file_holds_them_and_what_else_is_known(tmp_path: Path) -> None:
 
 
 def test_losses_are_kept_bit_by_bit_in_a_smaller_form(tmp_path: Path) -> None:
-    """And a file of the earlier form, one dictionary for all, is read as before."""
+    """Files of earlier versions, with one dictionary for all items, are read as before."""
     rng = np.random.default_rng(0)
     losses = [Items("a", "loss", rng.random(500).astype(np.float32)) for _ in range(9)]
     new = tmp_path / "new.parquet"

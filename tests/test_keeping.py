@@ -1,4 +1,4 @@
-"""Trained models that `--keep` leaves, and `pe-bench checkpoint`."""
+"""Trained models kept by `--keep`, and `pe-bench checkpoint`."""
 
 from pathlib import Path
 

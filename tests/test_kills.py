@@ -1,7 +1,7 @@
-"""A small grid, killed at random moments or its files damaged: every number is as of a whole run.
+"""A grid that is killed at random moments, or whose files are damaged, ends with the same numbers.
 
-`PE_BENCH_KILLS=30 pytest tests/test_kills.py -s` kills 30 times, says where, and damages 60 files;
-`PE_BENCH_JOBS=2` before it runs the cells of the grids that are killed side by side.
+`PE_BENCH_KILLS=30 pytest tests/test_kills.py -s` kills 30 times, prints where, and damages 60
+files. With `PE_BENCH_JOBS=2` the killed grids execute two runs in parallel.
 """
 
 import json
@@ -54,11 +54,11 @@ def numbers(folder: Path) -> dict[str, Any]:
 
 
 def where(folder: Path) -> str:
-    """Return what the grid was doing, as its files tell."""
+    """Return a description of the grid's current work, from its files."""
     records = [json.loads(path.read_text()) for path in folder.glob("results/runs/*/*/*/run.json")]
     if sum(record["status"] == "done" for record in records) == 2:
         return "report"
-    for name in BOTH[1:]:  # not /*/, as a folder must not vanish while it is listed
+    for name in BOTH[1:]:  # not /*/, because a folder may vanish while it is listed
         for model in folder.glob(f"{WORK}/{name}/final.safetensors"):
             if not (model.parents[2] / "subsets" / f"{name}.json").exists():
                 return "generation"
@@ -87,7 +87,7 @@ def test_kills_at_random_moments_change_no_number(tmp_path: Path) -> None:
                 process.join(600)
             elif moments.random() < 0.5:
                 process.join(moments.uniform(0, 0.5) * duration)
-            else:  # what takes less time than training would hardly ever be met by chance
+            else:  # otherwise short phases would rarely be interrupted
                 stage = moments.choice(["generation", "report"])
                 while process.is_alive() and where(folder) != stage:
                     time.sleep(0.005)

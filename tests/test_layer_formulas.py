@@ -1,7 +1,7 @@
-"""Encodings by layer and of the softmax against their formulas, written out token by token.
+"""Encodings that differ by layer or change the softmax, compared with their formulas in loops.
 
-The formulas are transcribed in float64 from the papers and from the published code that the
-encodings' docstrings name; none of the references was run.
+The formulas are in float64. They are transcribed from the papers and the published code that the
+docstrings of the encodings name; no reference implementation was run.
 """
 
 import math
@@ -200,7 +200,7 @@ def layer_of(spec: str, index: int) -> tuple[Any, Tensor, Tensor, Tensor, Tensor
 
 
 def all_logits(q: Tensor, k: Tensor, logit: Logit, sees: Callable[[int, int], bool]) -> Tensor:
-    """(2, T, T), -inf where nothing is seen."""
+    """Return logits, (2, T, T), -inf at masked keys."""
     found = torch.full((2, LENGTH, LENGTH), -math.inf, dtype=torch.float64)
     for head in range(2):
         for i in range(LENGTH):

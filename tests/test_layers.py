@@ -1,4 +1,4 @@
-"""Windows, hybrids, temperatures, sinks and what else changes the softmax."""
+"""Windows, hybrids, temperatures, sinks and other changes of the softmax."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ SEEN = {
 
 
 def sees(visible: Visibility, i: int, j: int) -> bool:
-    """The definition, pair by pair."""
+    """Return whether a query attends to a key, by the definition."""
     if j > i:
         return False
     near = visible.window is None or i - j < visible.window
@@ -157,7 +157,7 @@ class Everywhere(NoPE):
 @pytest.mark.parametrize(
     ("cls", "check", "words"),
     [
-        (Leaks, "out_of_sight", "tokens out of sight change the output of layer 0"),
+        (Leaks, "out_of_sight", "keys outside of `visible` change the output of layer 0"),
         (Cold, "temperature", "layer 0 has a temperature below 0"),
         (Everywhere, "normalise", "layer 0 gives attention weight to keys that are masked"),
     ],
@@ -186,7 +186,7 @@ def test_the_cache_keeps_what_can_be_seen() -> None:
 @pytest.mark.usefixtures("four_layers")
 def test_any_encoding_may_have_a_window(name: str, check: str) -> None:
     if check == "out_of_sight" and name in ("path", "selective-rope"):
-        return  # their short convolutions reach a few tokens further
+        return  # short convolutions reach a few tokens further
     make = plugins.load("encoding", f"hybrid:local={name},global={name},window=9,every=3").make
     try:
         assert CHECKS[check](Subject(make)) is None
@@ -202,7 +202,7 @@ def test_a_hybrid_of_one_encoding_is_that_encoding() -> None:
         spec = f"hybrid:local={name},global={name}"
         two = Subject(plugins.load("encoding", spec).make).model()
         tokens = Subject(NoPE).tokens()
-        if name == "sinusoidal":  # it adds to the embeddings, and so do both
+        if name == "sinusoidal":  # both add to the embeddings
             with pytest.raises(AssertionError):
                 torch.testing.assert_close(one(tokens), two(tokens))
         else:
@@ -217,7 +217,7 @@ def test_layers_of_a_hybrid() -> None:
     names = [type(model.encoding_of(i)).__name__ for i in range(8)]
     assert names == ["FoX", "FoX", "FoX", "RoPE"] * 2
     local = [model.encoding_of(i) for i in (0, 1, 2, 4, 5, 6)]
-    assert len({id(one) for one in local}) == 6  # each layer has gates of its own
+    assert len({id(one) for one in local}) == 6  # each layer has separate gates
     assert model.encoding_of(3) is model.encoding_of(7)
     assert {one.visible.window for one in local} == {4}
     assert model.encoding_of(3).visible.window is None
@@ -232,7 +232,7 @@ def test_bad_hybrids() -> None:
         "hybrid:first=2": "first has no effect without a window or chunks",
         "hybrid:window=0": "window must be at least 1",
         "hybrid:globl=rope": "has no option 'globl' (did you mean 'global'?)",
-        "log-temperature:base=hybrid": "Hybrid has several: wrap each of those",
+        "log-temperature:base=hybrid": "Hybrid has several encodings: wrap each of them",
     }.items():
         with pytest.raises(InputError) as caught:
             plugins.load("encoding", spec).make(CONFIG, 0)
@@ -249,7 +249,7 @@ def test_qk_norm_and_an_extra_loss() -> None:
 
     config = ModelConfig(layers=2, heads=2, width=16, mlp_width=16, vocab_size=9, qk_norm="rms")
     model = Decoder(config, Wide)
-    assert float(model.extra_loss() or 0) == 0.25  # one encoding serves both layers
+    assert float(model.extra_loss() or 0) == 0.25  # both layers share one encoding
     assert Decoder(config, NoPE).extra_loss() is None
     tokens = torch.arange(8)[None]
     before = model(tokens)

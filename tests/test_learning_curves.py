@@ -1,4 +1,4 @@
-"""Learning curves: what training records, where it is kept, and how it is read."""
+"""Learning curves: recording, storage and reading."""
 
 import importlib.util
 import itertools
@@ -41,15 +41,15 @@ def test_a_point_summarizes_an_interval(monkeypatch: pytest.MonkeyPatch) -> None
     for step in range(450):
         log.begin(step)
         if step == 100:
-            assert log.state_dict(100)["tokens"] == 1000  # a look at the clock: half a second
+            assert log.state_dict(100)["tokens"] == 1000  # reading the clock takes half a second
         norm = torch.tensor(float(step))
         log.record(step, 2 * norm, norm, tokens=10)
     curve = log.curve(450, lambda step: 0.1 * step)
     assert curve.step == tuple(range(3, 451, 3))
     assert curve.grad_norm == tuple(1.0 + 3 * n for n in range(150))
     assert curve.loss == tuple(2 * norm for norm in curve.grad_norm)
-    assert curve.lr[-1] == pytest.approx(44.9)  # of the last step
-    assert curve.tokens_per_second[1] == 30 / 0.5  # the clock is read at marks alone
+    assert curve.lr[-1] == pytest.approx(44.9)  # rate of the last step
+    assert curve.tokens_per_second[1] == 30 / 0.5  # the clock is read at marks only
     assert LearningCurve.from_json(curve.to_json()) == curve
 
 
@@ -107,7 +107,7 @@ def test_a_run_keeps_its_curve_also_where_its_model_was_there(toy: Toy, tmp_path
     assert frame["step"].tolist() == [1, 2] and frame["loss"].notna().all()
     read_sealed(folder / "run.json", of="/".join(folder.parts[-3:]))
     (folder / FILE).write_bytes(b"else")
-    with pytest.raises(DamagedError, match=f"{FILE} is not as it was written"):
+    with pytest.raises(DamagedError, match=f"{FILE} has changed since it was written"):
         read_sealed(folder / "run.json", of="/".join(folder.parts[-3:]))
 
 
@@ -124,7 +124,7 @@ def test_curves_go_into_exports_and_come_back(toy: Toy, tmp_path: Path) -> None:
         again = found.sort_values(order).reset_index(drop=True)
         pd.testing.assert_frame_equal(again, expected, rtol=2**-12)
     for one in read_records(Path("there")):
-        assert one.status == "done" and one.folder is not None  # the seal is whole
+        assert one.status == "done" and one.folder is not None  # the seal is intact
         assert (one.folder / FILE).exists()
     assert main(["export", "once-more", "--results", "there"]) == 0
     assert (Path("once-more") / FILE).read_bytes() == (Path("sent") / FILE).read_bytes()
@@ -154,7 +154,7 @@ def test_results_of_earlier_versions_have_no_curves(tmp_path: Path) -> None:
 
 
 def read_logs(folder: Path) -> list[pd.DataFrame]:
-    """Return what each training has logged as CSV, in the order of the files' names."""
+    """Return the CSV log of each training, in the order of file names."""
     return [pd.read_csv(path) for path in sorted(folder.rglob("metrics.csv"))]
 
 

@@ -1,4 +1,4 @@
-"""The base of synthetic tasks: means over points, the gate, what is derived, resuming."""
+"""The base class of synthetic tasks: means over points, the gate, resuming."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from pe_bench.results.journal import Journal
 
 
 class Echo(LengthGeneralizationTask):
-    """`a a a = 3 times a`; trained on lengths 1 and 2, at two widths of the symbol."""
+    """A task with rows `a a a = a a a`, trained on lengths 1 and 2, with two kinds of symbols."""
 
     headline = Headline("exact_match", OOD)
     presets = {"quick": Preset(TrainConfig(steps=1), TINY)}
@@ -91,7 +91,7 @@ class EchoNowhere(Echo):
 
 
 def echo(limits: dict[int, int], consistent: bool = True) -> Oracle:
-    """Answers correctly up to a length, for each symbol."""
+    """Return a model that answers correctly up to a length, for each symbol."""
 
     def answer(ids: list[int]) -> list[int]:
         size = ids.index(FIRST + 3)
@@ -139,7 +139,7 @@ def test_a_mean_over_some_subsets_is_partial(tmp_path: Path, cls: type[Echo]) ->
     assert (row.value, row.n, row.status) == (100, 5, "partial")
     one = make_task(cls, tmp_path, subsets=("two",), samples=5)
     row = means(one, rows)[OOD]
-    assert row.status == "partial"  # one model serves all, so the others can still be measured
+    assert row.status == "partial"  # all subsets share a model, so the others can still be measured
     assert task.summarize([]) == []
 
 

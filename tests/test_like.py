@@ -1,4 +1,4 @@
-"""`run --like DIR`: other encodings under the settings of finished runs, in the same table."""
+"""`run --like DIR`: other encodings with the settings of finished runs, in the same table."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -172,7 +172,7 @@ def test_a_folder_without_runs_or_with_another_grid_is_refused(folder: Path) -> 
     with pytest.raises(InputError, match="from another folder"):
         like()
     (folder / "grid.toml").write_text("encoding = 'nope'\nflask = 'quick'")
-    with pytest.raises(InputError, match="no grid that this version can read"):
+    with pytest.raises(InputError, match="not a grid file that this version can read"):
         like()
 
 
@@ -191,7 +191,7 @@ def test_code_that_the_grid_names_is_not_run(folder: Path, tmp_path: Path) -> No
 
 
 def test_tasks_are_needed_in_python_too(folder: Path) -> None:
-    with pytest.raises(InputError, match="run needs tasks, or like"):
+    with pytest.raises(InputError, match="run needs tasks, or the folder"):
         python_api.run("nope")
 
 

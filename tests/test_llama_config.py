@@ -1,4 +1,4 @@
-"""config.json of transformers: what is read, in both forms, and what is refused by name."""
+"""config.json of transformers: supported fields in both forms, and refused ones by name."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ def test_the_shape_is_read() -> None:
 
 @pytest.mark.parametrize("kind", ["llama 3", *SCALED])
 def test_the_old_form_of_rope_parameters(kind: str) -> None:
-    """`rope_theta` and `rope_scaling`, its kind as "type" or "rope_type"."""
+    """It has `rope_theta` and `rope_scaling`, with the kind as "type" or "rope_type"."""
     new = config_of(kind)
     old = deepcopy(new)
     scaling = old.pop("rope_parameters")
@@ -89,7 +89,7 @@ def test_two_forms_of_the_rotation_that_differ_are_refused() -> None:
     both = {**config, "rope_scaling": config["rope_parameters"]}
     assert parse_config(both) == parse_config(config)
     for scaling in ({"rope_type": "default"}, {"type": "linear", "factor": 2.0}):
-        with pytest.raises(InputError, match="rope_parameters and rope_scaling are both there"):
+        with pytest.raises(InputError, match="rope_parameters and rope_scaling both exist"):
             parse_config({**config, "rope_scaling": scaling})
 
 
@@ -106,7 +106,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"model_type": None}, "model_type is 'None'"),
     ({"hidden_size": None}, "hidden_size is missing"),
     ({"max_position_embeddings": None}, "max_position_embeddings is missing"),
-    ({"hidden_act": "gelu"}, "hidden_act is gelu, and the decoder's MLP has silu"),
+    ({"hidden_act": "gelu"}, "hidden_act is gelu, but the decoder's MLP has silu"),
     ({"attention_bias": True}, "attention_bias is True"),
     ({"mlp_bias": True}, "mlp_bias is True"),
     ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types has 2 layers of"),
@@ -114,9 +114,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"quantization_config": {"bits": 4}}, "quantization_config is"),
     ({"model_type": "qwen2", "num_key_value_heads": None}, "num_key_value_heads is None"),
     ({"num_key_value_heads": 4}, "model.kv_heads must divide model.heads"),
-    ({"hidden_size": "wide"}, "hidden_size is 'wide', and it should be a number"),
+    ({"hidden_size": "wide"}, "hidden_size is 'wide', but must be a number"),
     ({"num_key_value_heads": "few"}, "kv_heads must be a whole number, not 'few'"),
-    ({"hidden_size": 48.5}, "hidden_size is '48.5', and it should be a number"),
+    ({"hidden_size": 48.5}, "hidden_size is '48.5', but must be a number"),
     ({"rope_parameters": "default"}, "has a value of the wrong type"),
     ({"rope_parameters": {"rope_type": "spiral"}}, "rope_type 'spiral' is not one of default"),
     ({"rope_parameters": {"rope_type": "linear", "turns": 3}}, "rope_parameters has 'turns'"),
@@ -136,7 +136,7 @@ def test_configs_that_are_refused(changes: dict[str, Any], sentence: str, tmp_pa
 
 
 def test_samples_are_of_all_parts_of_a_file(tmp_path: Path) -> None:
-    """Two checkpoints of one shape differ in their numbers, somewhere behind a long header."""
+    """Two checkpoints of one shape differ only in some numbers after a long header."""
     path = tmp_path / "model.safetensors"
     header = (2 * BLOCK).to_bytes(8, "little") + bytes(2 * BLOCK)
     size = 40 * BLOCK

@@ -60,7 +60,7 @@ metric_list:
 
 @pytest.fixture
 def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with tasks on a local file."""
+    """Write a folder with tasks on a local file."""
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
         monkeypatch.setenv(name, "1")
     folder = tmp_path / "tasks"
@@ -74,7 +74,7 @@ def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def decoder(spec: str) -> Decoder:
-    """Return a decoder of bytes whose weights differ enough that its answers do."""
+    """Return a decoder of bytes with large weights, so that its answers differ."""
     config = ModelConfig(
         layers=2, heads=2, width=32, mlp_width=48, vocab_size=ByteTokenizer().vocab_size,
         train_length=64, init_std=0.3,
@@ -88,7 +88,7 @@ def decoder(spec: str) -> Decoder:
 
 @torch.no_grad()
 def log_likelihood(model: Decoder, before: list[int], after: list[int]) -> float:
-    """Return the sum of the log-probabilities of tokens that follow others."""
+    """Return the log-likelihood of a continuation."""
     logits = model(torch.tensor([[*before, *after]]))[0, len(before) - 1 : -1]
     return float(logits.log_softmax(-1)[range(len(after)), after].sum())
 

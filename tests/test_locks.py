@@ -21,7 +21,7 @@ Refuse = Callable[[int], None]
 
 @pytest.fixture
 def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
-    """Makes the file system refuse locks with an error."""
+    """Make the file system refuse locks with an error."""
 
     def refuse(number: int) -> None:
         def no_lock(*_: Any) -> None:
@@ -56,7 +56,7 @@ def test_a_file_system_without_locks(tmp_path: Path, refuse: Refuse) -> None:
 def test_the_process_that_holds_a_lock_is_named(
     tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that has died on another machine, whose file the user removes then."""
+    """If the process has died on another machine, the user has to remove its file."""
     refuse(errno.ENOSYS)
     path = tmp_path / "lock"
     path.write_text("5624\nnode42\n549411\n")
@@ -72,7 +72,7 @@ def test_the_process_that_holds_a_lock_is_named(
     with locked(path, "the same model"):
         assert said == [
             f"{path} was locked 3 days ago by process 5624 of node42: if that process has ended, "
-            "delete the file, and this command goes on"
+            "delete the file, and this command continues"
         ]
 
 

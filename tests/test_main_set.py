@@ -1,4 +1,4 @@
-"""The tasks of the main table, and the signal by which they were chosen."""
+"""The tasks of the main table, and the signal that selected them."""
 
 import importlib.util
 import re
@@ -41,7 +41,7 @@ def test_the_signal_of_a_table_is_an_analysis_of_variance(tmp_path: Path) -> Non
     (table,) = read_tables(tmp_path)
     signal = measure_signal(table, ["rope", "nope"])
     assert signal.within == pytest.approx(2.5**0.5)  # variances 1 and 4
-    assert signal.between == pytest.approx((12.5 - 2.5 / 3) ** 0.5)  # of the means 2 and 7
+    assert signal.between == pytest.approx((12.5 - 2.5 / 3) ** 0.5)  # variance of the means 2 and 7
     assert signal.ratio == pytest.approx(((12.5 - 2.5 / 3) / 2.5) ** 0.5)
     assert (signal.best, signal.worst) == (2.0, 7.0)  # fewer bits are better
     assert (signal.learned, signal.seconds) == (1.0, 20.0)
@@ -74,7 +74,7 @@ def test_a_table_says_what_it_can_tell_apart(tmp_path: Path, base: float, mark: 
 
 @pytest.fixture(scope="module")
 def page() -> ModuleType:
-    """The script that writes the table of the page."""
+    """Return the script that writes the table of the page."""
     spec = importlib.util.spec_from_file_location("main_set_page", ROOT / "docs" / "main_set.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -84,7 +84,7 @@ def page() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def committed(page: ModuleType) -> list[Table]:
-    """The tables of which the page has the signal."""
+    """Return the tables whose signal is on the page."""
     return [table for name in page.RESULTS for table in read_tables(ROOT / "results" / name)]
 
 

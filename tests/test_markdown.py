@@ -1,4 +1,4 @@
-"""Text in Markdown is shown as it is."""
+"""Text in Markdown is shown literally."""
 
 import html
 import re
@@ -21,7 +21,7 @@ TEXTS = [
 
 
 def shown(text: str) -> list[str]:
-    """Return the lines that a reader sees of Markdown."""
+    """Return the lines of rendered Markdown."""
     page = markdown_it.MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(text)
     return [line for line in html.unescape(re.sub(r"<[^>]*>", "", page)).splitlines() if line]
 

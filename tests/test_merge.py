@@ -1,4 +1,4 @@
-"""Runs of several folders in one, and out again: nothing is overwritten, nothing is lost."""
+"""Merging the runs of several folders: nothing is overwritten and nothing is lost."""
 
 import json
 import shutil
@@ -32,7 +32,7 @@ def merge(*folders: Path, to: Path) -> int:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files of the runs in a folder, but for their locks."""
+    """Return all files of the runs in a folder, without locks."""
     files = [path for path in (folder / "runs").rglob("*") if path.is_file()]
     return {f"{path.relative_to(folder)}": path.read_bytes() for path in files if path.suffix}
 
@@ -47,7 +47,7 @@ def test_two_folders_become_one(
     capsys.readouterr()
     assert merge(Path("a"), Path("b"), to=Path("both")) == 0
     out = capsys.readouterr().out
-    assert "a: 1 brought, 0 there already" in out and "b: 1 brought, 1 there already" in out
+    assert "a: 1 copied, 0 already exist" in out and "b: 1 copied, 1 already exist" in out
     assert read_results("both").equals(read_results("whole"))
     assert contents(Path("both")).keys() == contents(Path("whole")).keys()
     assert toy("--results", "both", encodings=["nope", "rope"]) == (0, [])  # all is done
@@ -68,7 +68,7 @@ def test_an_export_comes_back_as_runs(toy: Toy, tmp_path: Path) -> None:
     for name in there:
         shortened = name.endswith(("run.json", FILE))
         assert shortened or there[name] == here[name]
-    assert len(there) == 12  # of four runs
+    assert len(there) == 12  # files of four runs
     assert toy("--seeds", "0", "1", "--results", "there", encodings=["nope", "rope"]) == (0, [])
     assert merge(Path("sent"), Path("results"), to=Path("there")) == 0
 
@@ -85,12 +85,12 @@ def test_other_numbers_are_named_and_nothing_is_overwritten(
     found = capsys.readouterr()
     assert f"rope · lm · seed 0: other numbers in {second} than in {first}, which stay" in found.err
     assert "(1 of 4 rows differ, the first is all bits_per_byte: 1.25 and 1.0)" in found.err
-    assert "b: 1 brought, 0 there already" in found.out
+    assert "b: 1 copied, 0 already exist" in found.out
     after = contents(a)
     assert {name: after[name] for name in before} == before and len(after) == len(before) + 2
     put(b, "rope", [SCORE])
     assert merge(b, to=a) == 1
-    assert "3 of 4 rows are in one of them only" in capsys.readouterr().err
+    assert "only one of them has 3 of 4 rows" in capsys.readouterr().err
 
 
 def test_some_tasks_and_encodings_alone_are_merged(
@@ -133,7 +133,7 @@ def test_what_is_damaged_is_left_out(
     capsys.readouterr()
     assert merge(Path("results"), to=Path("there")) == 1
     found = capsys.readouterr()
-    assert "rows.csv is not as it was written" in found.err and "1 brought" in found.out
+    assert "rows.csv has changed since it was written" in found.err and "1 copied" in found.out
     assert len(read_records(Path("there"))) == 1
 
 
@@ -143,11 +143,11 @@ def test_what_has_failed_comes_along_until_it_is_done(
 ) -> None:
     toy("--results", "a", fail="b")
     assert merge(Path("a"), to=Path("there")) == 0
-    assert "0 brought, 0 there already, 1 not finished" in capsys.readouterr().out
+    assert "0 copied, 0 already exist, 1 unfinished" in capsys.readouterr().out
     assert [run.status for run in read_records(Path("there"))] == ["failed"]
     toy("--results", "b")
     assert merge(Path("b"), Path("a"), to=Path("there")) == 0
-    assert "b: 1 brought" in capsys.readouterr().out
+    assert "b: 1 copied" in capsys.readouterr().out
     assert [run.status for run in read_records(Path("there"))] == ["done"]
     toy("--results", "c", fail="b")
     assert merge(Path("c"), to=Path("there")) == 0
@@ -191,7 +191,7 @@ def test_references_and_choices_of_learning_rates_come_along(
     assert baselines_path(a, "lm", "5e77").read_bytes() == theirs.read_bytes()
     copy = a / "tuning" / "lm" / "rope-1.json"
     assert read_sealed(copy, of=copy.stem) == choices
-    # The same rate, in other seconds, is no difference; what another machine has tried is added.
+    # Different seconds do not matter, and trials of another machine are added.
     more = {"phase": "all", "lr": 0.03, "seed": 1000, "loss": 2.0}
     tried = [trial | {"seconds": 1}, more]
     write_sealed(path, {**choices, "tried": tried}, of=path.stem)
@@ -224,7 +224,7 @@ def test_of_two_versions_of_references_the_later_one_stays(
     assert merge(a, to=c) == 0
     copy = baselines_path(c, "lm", "5e77")
     assert copy.read_bytes() == older
-    for folder in (b, a):  # neither order brings the older one back
+    for folder in (b, a):  # the newer one wins in either order
         assert merge(folder, to=c) == 0
         assert copy.read_bytes() == later
         read_sealed(copy.with_suffix(".json"), of=copy.stem)
@@ -330,7 +330,7 @@ def test_the_columns_are_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_an_unfinished_run_of_another_process_keeps_its_files(toy: Toy, tmp_path: Path) -> None:
-    """Records, journals and subsets come along; what a process needs alone does not."""
+    """Records, journals and subsets are copied; other files of the process are not."""
     toy()
     folder = record(tmp_path)[1]
     (folder / "work").mkdir()

@@ -1,4 +1,4 @@
-"""The built-in documents: every answer is a value that its document alone tells."""
+"""The built-in documents: only the document determines the answer."""
 
 import hashlib
 import json
@@ -96,7 +96,7 @@ def test_a_document_of_trained_length_holds_a_dozen_facts(style: str) -> None:
 
 @pytest.mark.parametrize("style", some_slow(STYLES, everyday=("inference", "story question")))
 def test_no_constant_answer_scores(style: str) -> None:
-    """Neither an answer that is given somewhere nor the most frequent words of all answers."""
+    """This holds for every given answer and for the most frequent words of all answers."""
     records = rows(style, "validation", 120, QUICK)
     references = [[record["output"]] for record in records]
     counts = Counter(word for [text] in references for word in normalize_answer(text).split())
@@ -109,7 +109,7 @@ def test_no_constant_answer_scores(style: str) -> None:
 
 
 def test_options_and_words_of_the_question_tell_nothing() -> None:
-    """Of the options, each is stated in the document and right in a quarter of all questions."""
+    """The document states every option, and each option is right in a quarter of all questions."""
     letters: Counter[str] = Counter()
     stated = []
     for record in rows("multiple choice", "train", 400, QUICK):
@@ -137,7 +137,7 @@ def test_ids_are_unique_and_splits_share_no_document(style: str) -> None:
         records = rows(style, split, 200, QUICK, seed=seed)
         ids |= {record["pid"] for record in records}
         documents |= {split_query(style, record["input"])[1] for record in records}
-    rng = random.Random("batch-0-0")  # as training draws them
+    rng = random.Random("batch-0-0")  # as in training
     documents |= {draw(style, rng, QUICK).text for _ in range(200)}
     assert len(ids) == 800
     assert len(documents) == 1000
@@ -191,7 +191,7 @@ def test_longer_documents_have_no_more_facts_but_other_sentences() -> None:
 
 
 def test_records_are_frozen() -> None:
-    """Other records would make earlier measurements incomparable with later ones."""
+    """If records changed, earlier and later measurements would not be comparable."""
     sample = [rows(style, split, 20, 160, seed=3) for style in STYLES for split in SPLITS]
     assert hashlib.sha256(json.dumps(sample).encode()).hexdigest() == FROZEN
 

@@ -1,4 +1,4 @@
-"""The decoder around an encoding, and its cache."""
+"""The decoder with an encoding, and its cache."""
 
 from collections.abc import Callable
 from typing import Any
@@ -120,13 +120,13 @@ def test_logits_that_are_rewritten_need_the_eager_backend() -> None:
             return 2 * scores
 
     model = decoder(Rewriting)
-    with pytest.raises(InputError, match="sdpa cannot serve here: the encoding rewrites"):
+    with pytest.raises(InputError, match="sdpa is not possible here: the encoding rewrites"):
         model(tokens(1, 4), backend="sdpa")
     assert torch.equal(model(tokens(1, 4)), model(tokens(1, 4), backend="eager"))
 
 
 class Watching(StatefulEncoding):
-    """Notes for each hook the types of what it is given, and whether autocast is on."""
+    """An encoding that records the argument types of each hook, and whether autocast is on."""
 
     def __init__(self, model: ModelConfig, layer: int = 0) -> None:
         super().__init__(model, layer)
@@ -138,7 +138,7 @@ class Watching(StatefulEncoding):
             if isinstance(positions, Positions):
                 given += (positions.features, positions.state)
         types = {t.dtype for t in given if isinstance(t, Tensor) and t.is_floating_point()}
-        product = self.weight @ self.weight  # what autocast would narrow
+        product = self.weight @ self.weight  # autocast would convert it to bfloat16
         self.seen.setdefault(hook, set()).update(types, {product.dtype})
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:

@@ -1,4 +1,4 @@
-"""MQAR: rows obey the definition, draws have the right law, points and means are what they say."""
+"""MQAR: rows follow the definition, draws have the right distribution, means are as claimed."""
 
 from collections import Counter
 from itertools import permutations
@@ -22,7 +22,7 @@ def make(tmp_path: Path, preset: str = "quick", **options: Any) -> MQAR:
 
 
 def read(task: MQAR, row: list[int], pairs: int) -> dict[int, int]:
-    """Place of each query -> the value of its key, by walking through the row."""
+    """Return the value of the key of each query, by the query's place."""
     keys = range(FIRST, FIRST + task.keys)
     values = range(FIRST + task.keys, FIRST + 2 * task.keys)
     known = dict(zip(row[: 2 * pairs : 2], row[1 : 2 * pairs : 2], strict=True))
@@ -46,7 +46,7 @@ def test_rows_ask_for_every_key_once(tmp_path: Path, length: int, pairs: int) ->
     rows = task.items("grid", EvalPoint(length, str(pairs)))
     assert rows.ids.shape == (100, length)
     check(task, rows, pairs, pairs)
-    # The value is not given away by what follows its query.
+    # The token after a query does not reveal its value.
     given_away = rows.ids[:, 1:] == rows.batch().targets[:, :-1].numpy()
     assert given_away.sum() < 0.05 * rows.scored.sum()
 

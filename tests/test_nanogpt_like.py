@@ -1,4 +1,4 @@
-"""The example of a model around pe-bench's attention layers: it learns, and writes on."""
+"""The example model with pe-bench's attention layers learns and generates."""
 
 import importlib.util
 from pathlib import Path
@@ -26,7 +26,7 @@ def example() -> Any:
     "spec", some_slow([*plugins.names("encoding"), "rope:scaling=dynamic-ntk,factor=2"])
 )
 def test_it_learns_and_generates(spec: str) -> None:
-    """Answers beyond the training length are the same with and without a cache."""
+    """Generated tokens beyond the training length are equal with and without a cache."""
     shape = pe_bench.ModelConfig(
         layers=2, heads=2, width=16, vocab_size=128, train_length=16,
         digit_ids=tuple(b"0123456789"), separator_ids=tuple(b" "),

@@ -1,4 +1,4 @@
-"""N-gram tables by hand, and the key tokens that they and repetition define."""
+"""N-gram tables computed by hand, and the key tokens that they define."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_probabilities_of_all_tokens_sum_to_one(order: int) -> None:
 
 
 def slow_match(text: list[int], place: int, most: int = 32) -> tuple[int, int]:
-    """What followed the longest and latest string that also ends before a place."""
+    """Return the token after the longest and latest match of the tokens before a place."""
     found = -1, 0
     for end in range(1, place):
         length = 0
@@ -60,7 +60,7 @@ def test_longest_matches(kinds: int) -> None:
 
 
 def repeating(name: Ids, filler: Ids, length: int) -> Ids:
-    """A name, filler, and the name again at the end."""
+    """Return rows with a name, filler, and the name again at the end."""
     return np.concatenate([name, filler[: length - 2 * len(name)], name])
 
 
@@ -78,6 +78,6 @@ def test_keys_are_what_only_the_long_context_has() -> None:
     near = np.concatenate([filler[-90:], repeating(name, filler, 30)])
     fresh = rng.integers(0, 50, 120)
     keys = find_keys(model, np.stack([far, near, fresh]), short=40)
-    # Where it begins cannot be known; how it goes on can, once it is recognised.
+    # The start of the repeated name is not predictable, but its continuation is.
     assert not keys[0, :13].any() and keys[0, 15:].all()
     assert not keys[1:, 15:].any()

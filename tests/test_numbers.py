@@ -1,20 +1,19 @@
-"""Numbers change only where a version says so, and digests only where numbers do.
+"""Numbers change only with a version, and digests change only with numbers.
 
-`numbers.json` holds small results of every task, of every encoding, of the decoder and of the
-training loop, each with the digest of the settings or versions that runs with it are filed under.
+`numbers.json` contains small results of every task, every encoding, the decoder and the training
+loop. Each has the digest of the settings or versions that identify runs.
 
-- A number moved and its digest did not: results of two kinds would share a table. The message says
-  which version to raise.
-- A digest moved: earlier results no longer share a table with new ones. Where that is meant, write
-  the file again; the commit shows both.
+- If a number changes and its digest does not, different results would share a table. The message
+  names the version to raise.
+- If a digest changes, earlier results no longer share a table with new ones. If this is intended,
+  write the file again; the commit shows both.
 
     PYTHONPATH=. python tests/test_numbers.py                    # or only: "task addition" decoder
 
-It refuses to write a number that has moved under the digest that it had.
+This does not write a number that has changed under an unchanged digest.
 
-Processors round differently, and losses of tiny models then differ by about a millionth. TOLERANCE
-is a hundred times that: a smaller change passes unseen, as would that to another machine. Items and
-batches are whole numbers and have to be equal.
+Processors round differently, so losses of tiny models differ by about 1e-6. TOLERANCE is a hundred
+times as large: smaller changes are not detected. Items and batches are integers and must be equal.
 """
 
 import hashlib
@@ -97,7 +96,7 @@ def sha256(value: Any) -> str:
 
 
 def task_record(name: str, corpus: Path) -> Record:
-    """Return what a task trains on and evaluates, the scores of a known model, and defaults."""
+    """Return training batches and items of a task, the scores of a known model, and defaults."""
     resolved = open_task(name, corpus, small=True)
     task = resolved.task
     phases = task.subsets if task.trains_each_subset else (None,)
@@ -119,7 +118,7 @@ def task_record(name: str, corpus: Path) -> Record:
 
 
 def option_defaults(cls: type[Task]) -> dict[str, Any]:
-    """Return the defaults of options that some preset leaves open: no digest has them."""
+    """Return the defaults of options that a preset does not set, which no digest contains."""
     known = {option.name: option.default for option in plugins.options_of(cls)}
     given = [preset.options for preset in cls.presets.values()]
     return {n: value for n, value in known.items() if not all(n in options for options in given)}
@@ -201,7 +200,7 @@ def encoding_record(name: str) -> Record:
 
 
 def model_numbers(make: Any) -> Record:
-    """Return what a model with an encoding computes, trained and untrained."""
+    """Return the losses of a model with an encoding, before and after training."""
     torch.manual_seed(0)
     model = Decoder(SHAPE, make)
     tokens = torch.randint(2, 32, (2, 2 * SHAPE.train_length + 1))
@@ -220,7 +219,7 @@ def model_numbers(make: Any) -> Record:
 
 
 def decoder_record() -> Record:
-    """Return what the decoder computes without positions, and what it writes."""
+    """Return outputs of the decoder without positions, and generated tokens."""
     torch.manual_seed(0)
     model = Decoder(replace(SHAPE, heads=4, kv_heads=2), Encoding).eval()
     prompts = [[7, 8, 9], [10, 11, 12, 13, 14, 15]]
@@ -236,7 +235,7 @@ def decoder_record() -> Record:
 
 
 class Bigram(nn.Module):
-    """A table of bigrams, with a noise in its loss as an encoding may have: what is trained."""
+    """A trainable bigram table whose loss has noise, as the loss of an encoding may have."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -266,7 +265,7 @@ def training_record() -> Record:
     record: Record = {
         "digest": digest(TRAINING_VERSION),
         "loss": trained.loss,
-        "distance": float((model.table.detach() - start).norm()),  # of the weights from the first
+        "distance": float((model.table.detach() - start).norm()),  # from the initial weights
         "bias": float(model.bias.detach().norm()),
         "defaults": asdict(TrainConfig()),
     }
@@ -293,7 +292,7 @@ def current(name: str, corpus: Path) -> Record:
 
 
 def remedy(name: str) -> str:
-    """Return which version stands for the numbers of an entry."""
+    """Return the name of the version that determines the numbers of an entry."""
     kind, _, plugin = name.partition(" ")
     if kind == "decoder":
         return "raise VERSION in pe_bench/decoder/__init__.py"
@@ -307,7 +306,7 @@ def remedy(name: str) -> str:
 
 
 def moved(old: Record, new: Record) -> list[str]:
-    """Return which numbers are not what they were; another metric or option may be added."""
+    """Return the numbers that have changed; new metrics or options are allowed."""
     found = []
     for what in sorted(old.keys() - {"digest", "defaults"}):
         if not alike(old.get(what), new.get(what)):
@@ -332,7 +331,7 @@ def alike(old: Any, new: Any) -> bool:
 
 
 def complaint(name: str, old: Record, new: Record) -> str:
-    """Return what is wrong with the numbers of an entry, in a sentence; empty: nothing."""
+    """Return a sentence about changed numbers of an entry; empty: none has changed."""
     changed = moved(old, new)
     if changed and old["digest"] == new["digest"]:
         return f"{name}: {', '.join(changed)} moved, but no digest: {remedy(name)}"
@@ -390,7 +389,7 @@ def test_what_is_complained_of(changes: Record, says: str) -> None:
 
 
 def write(names: list[str]) -> int:
-    """Write some entries again, or all; none where a number has moved under its digest."""
+    """Write some entries again, or all, except numbers that changed under the same digest."""
     stored = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         corpus = write_corpus(Path(folder) / "corpus")

@@ -1,4 +1,4 @@
-"""The column that says what going on from a model costs at the length that it was trained on."""
+"""The column with the degradation at the training length of the original model."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ FOUND_AT_OLD_LENGTH = (
 
 
 def put_extended(root: Path, label: str, seed: int, loss: float, found: float, **more: Any) -> None:
-    """Write a run of a model that goes on from one of `rope`."""
+    """Write a run of a model that was initialised from a model with `rope`."""
     origin, encoding = label.removesuffix(" [9 steps]").split(" -> ")
     steps = 9 if "[" in label else 0
     adaptation = {"encoding": encoding, "from": origin, "config": {"steps": steps}}
@@ -59,7 +59,7 @@ def test_damage_at_the_old_length_is_paired_with_the_model_itself(
         "rope -\\> nope": same,
         "rope -\\> rope \\[9 steps\\]": f"{expected[1]} (1 of 2)",
     }
-    assert "a row is than" in text and r"the model itself (rope -\> rope)" in text
+    assert r"difference of a row to the unchanged model (rope -\> rope)" in text
     others = (csv["metric"] == "damage") & (csv["encoding"] != "rope -> nope")
     damage = csv[others].set_index("encoding")
     assert damage["seeds"].to_dict() == {"rope -> alibi": 2, "rope -> rope [9 steps]": 1}
@@ -69,7 +69,9 @@ def test_damage_at_the_old_length_is_paired_with_the_model_itself(
     }
     runs = [*(tmp_path / "runs").glob("lm/*/*")]
     shown_there = " ".join(summarize(runs).split())
-    assert expected[0] in shown_there and "worse a row is than the model itself" in shown_there
+    assert (
+        expected[0] in shown_there and "difference of a row to the unchanged model" in shown_there
+    )
 
 
 @pytest.mark.parametrize(("views", "damage"), [(OLD_LENGTH, 0.25), (FOUND_AT_OLD_LENGTH, 12.0)])

@@ -1,4 +1,4 @@
-"""One table of options: a field is on the command line, in grid files and in Python."""
+"""One table of options: each field exists on the command line, in grid files and in Python."""
 
 import inspect
 import math
@@ -66,13 +66,13 @@ class Wider(ExecutionOptions):
     patience: int = option(3, "runs that may fail")
     time_limit: float | None = option(None, "hours")
     queue: Literal["short", "long"] = option("short", "where runs wait")
-    mail: bool = option(False, "tell somebody")
+    mail: bool = option(False, "send a mail")
     colour: bool = option(True, "print plain text")
     hosts: tuple[str, ...] = option((), "machines", flag="host")
     log: Path | None = option(None, "where lines go")
 
 
-# A class with new options, the class that it replaces, words, TOML, keyword, value.
+# New options as a class, the class that it replaces, words, TOML, keyword, value.
 NEW = [
     (Wider, ["--patience", "5"], "patience = 5", {"patience": 5}, 5),
     (Wider, ["--time-limit=2.5"], "time-limit = 2.5", {"time_limit": 2.5}, 2.5),
@@ -125,12 +125,12 @@ def test_a_new_field_is_a_new_option_everywhere(
 
 
 def test_a_new_field_of_a_training_is_repeated_by_rerun() -> None:
-    """A record has all values; `rerun` gives those that the preset does not have."""
+    """A record has all values, and `rerun` passes the values that differ from the preset."""
     recorded = {**vars(TrainConfig()), "momentum": 0.9, "optimizer": "adamw"}
     assert _changed(recorded, WiderTrain()) == {"momentum": 0.9}
 
 
-# Of options that read their words themselves, or whose values are limited.
+# Options with their own function to read words, or with limited values.
 SAMPLES = {
     "seeds": ["3", "0-1"],
     "device": ["cuda:1"],
@@ -170,7 +170,7 @@ def test_every_option_has_one_value_on_the_command_line_in_a_file_and_in_python(
         several = flag in ("encoding", "task") or option.is_tuple or option.is_mapping
         content = values if several else repr(values[0]) if values else "true"
         lines.append(f"{flag} = {content}")
-    if searches:  # the table stands for --tune
+    if searches:  # the table implies --tune
         lines[-1] = f"[tune]\n{lines[-1].removeprefix('tune.')}"
     path = tmp_path / "grid.toml"
     path.write_text("\n".join(lines))

@@ -1,4 +1,4 @@
-"""Options out of their range: every spec here is refused in one sentence before anything trains."""
+"""Options out of range: each spec is refused in one sentence before anything is trained."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ MODEL: dict[str, Any] = {
     "separator_ids": (50, 51),
 }
 
-# Spec, and what its sentence says (a regular expression).
+# Spec, and a regular expression for the message.
 ENCODINGS = [
     ("abacus:init_std=-1", "init_std must not be negative, not -1"),
     ("abacus:offset=0", "offset must be at least 1, .* not 0"),
@@ -40,7 +40,7 @@ ENCODINGS = [
     ("drope:factor=0.5", "drope:factor must be at least 1, not 0.5"),
     ("drope:temperature=-1", "drope:temperature must be at least 0, not -1.0"),
     ("dual-chunk:chunk=8,local=8", "at least 0 and less than chunk; they are 8 and 8"),
-    ("dual-chunk:scaling=dynamic-pi", "DualChunk needs frequencies .*: take a scaling that is not"),
+    ("dual-chunk:scaling=dynamic-pi", "DualChunk needs frequencies .*: use a scaling that is not"),
     ("fire:c=0", "c must be greater than 0, not 0.0"),
     ("fire:eps=0", "eps must be greater than 0, not 0.0"),
     ("fire:threshold=-1", "threshold must be greater than 0, not -1.0"),
@@ -48,16 +48,16 @@ ENCODINGS = [
     ("fope:base=1", "greater than 1, not 1.0"),
     ("fope:gain=-1", "fope:gain must be at least 0, not -1.0"),
     ("fox:bias_init=inf", "bias_init must be a finite number"),
-    ("fox:longest=2", "go together"),
-    ("fox:shortest=0,longest=2", "positive numbers"),
-    ("fox:shortest=2", "go together"),
-    ("fox:shortest=2,longest=3,bias_init=1", "take the place of fox:bias_init"),
-    ("fox:shortest=2,longest=inf", "positive numbers"),
+    ("fox:longest=2", "fox:shortest and fox:longest together"),
+    ("fox:shortest=0,longest=2", "finite, positive and ascending"),
+    ("fox:shortest=2", "fox:shortest and fox:longest together"),
+    ("fox:shortest=2,longest=3,bias_init=1", "without fox:bias_init"),
+    ("fox:shortest=2,longest=inf", "finite, positive and ascending"),
     ("fox:shortest=3,longest=2", "not 3.0 and 2.0"),
     ("grape-a:gate=none", "one of both, query, key"),
     ("grape-ap:dim=3", "dim must be even and at least 2, not 3"),
-    ("hybrid:pattern=lg,every=2", "every has no effect beside pattern"),
-    ("hybrid:pattern=lx", "pattern is l and g"),
+    ("hybrid:pattern=lg,every=2", "every has no effect with pattern"),
+    ("hybrid:pattern=lx", "pattern must consist of l and g"),
     ("inkling:extent=0", "extent must be at least 1, not 0"),
     ("inkling:floor=0", "floor must be at least 1, not 0"),
     ("inkling:rank=0", "rank must be at least 1, not 0"),
@@ -75,11 +75,11 @@ ENCODINGS = [
     ("randpe:evaluation=even,count=2", "no effect with evaluation=even"),
     ("randpe:evaluation=odd", "must be one of frozen, even"),
     ("randpe:max=255", "max must be at least the training length 256, not 255"),
-    ("randpe:train_positions=random", "leave train_positions out"),
+    ("randpe:train_positions=random", "leave out train_positions"),
     ("repo:base=1", "greater than 1, not 1.0"),
     ("repo:lower=0.9", "repo:lower must be at least 0 and leave one of 4 layers, not 0.9"),
     ("repo:lower=-1", "repo:lower must be at least 0"),
-    ("rerope:leak=2", "rerope:leak is from 0 to 1, not 2.0"),
+    ("rerope:leak=2", "rerope:leak must be from 0 to 1, not 2.0"),
     ("rerope:window=0", "window must be at least 1, not 0"),
     ("rope:base=1", "greater than 1, not 1.0"),
     ("rope:beta_slow=2", "beta_slow has no effect with scaling=none"),
@@ -87,14 +87,14 @@ ENCODINGS = [
     ("rope:eval_positions=contiguous", "no effect without train_positions=random"),
     ("randpe:eval_positions=contiguous", "no effect without train_positions=random"),
     ("rope:max_train_position=99", "max_train_position has no effect without train_positions"),
-    ("rope:proportional=0.1", "too few of 8 planes"),
-    ("rope:rotary=0", "rotary=0.0 and proportional=1.0 are fractions"),
-    ("rope:rotary=0.1", "too few of 8 planes"),
-    ("rope:rotary=1.5", "rotary=1.5 and proportional=1.0 are fractions"),
-    ("rope:resonance=true,trainable=true", "no gradient: leave trainable out"),
-    ("rope:scaling=clipped,clipped=8", "clipped is from 2 to 7, .* the 8 planes, not 8"),
-    ("rope:scaling=clipped,clipped=1", "clipped is from 2 to 7"),
-    ("rope:scaling=clipped,rotary=0.25", "too few of 8 planes"),
+    ("rope:proportional=0.1", "leave more of the 8 planes"),
+    ("rope:rotary=0", "rotary=0.0 and proportional=1.0 must be at most 1"),
+    ("rope:rotary=0.1", "leave more of the 8 planes"),
+    ("rope:rotary=1.5", "rotary=1.5 and proportional=1.0 must be at most 1"),
+    ("rope:resonance=true,trainable=true", "no gradient: leave out trainable"),
+    ("rope:scaling=clipped,clipped=8", "clipped must be from 2 to 7, .* the 8 planes, not 8"),
+    ("rope:scaling=clipped,clipped=1", "clipped must be from 2 to 7"),
+    ("rope:scaling=clipped,rotary=0.25", "leave more of the 8 planes"),
     ("rope:scaling=hope,turns=41", "above 0 and below 40.74, .* within 256 tokens, not 41"),
     ("rope:scaling=hope,clipped=2", "clipped has no effect with scaling=hope"),
     ("rope:scaling=rope-id,turns=0", "turns must be above 0 and below 40.74"),
@@ -107,13 +107,13 @@ ENCODINGS = [
     ("rope:scaling=llama3,beta_slow=5", "beta_slow=5.0 must be .* below beta_fast=4.0"),
     ("rope:scaling=llama3,ramp=rotations", "ramp has no effect with scaling=llama3"),
     ("rope:scaling=llama3,truncate=false", "truncate has no effect with scaling=llama3"),
-    ("rope:scaling=longrope,factor=2", "are 8 positive numbers .* not ''"),
+    ("rope:scaling=longrope,factor=2", "must be 8 positive numbers .* not ''"),
     ("rope:scaling=longrope,factor=2,factors=1;1;1;1;1;1;1;0", "8 positive numbers"),
-    ("rope:scaling=longrope,factor=2,factors=1;2", "are 8 positive numbers .* not '1;2'"),
+    ("rope:scaling=longrope,factor=2,factors=1;2", "must be 8 positive numbers .* not '1;2'"),
     ("rope:scaling=longrope,factor=2,factors=no/file", "8 positive numbers .* 'no/file'"),
     ("rope:scaling=longrope,factors=1;1", "scaling=longrope needs a factor"),
     ("rope:scaling=ntk,factor=2,beta_fast=9", "beta_fast has no effect with scaling=ntk"),
-    ("rope:scaling=ntk,factor=2,rotary=0.125", "too few of 8 planes"),
+    ("rope:scaling=ntk,factor=2,rotary=0.125", "leave more of the 8 planes"),
     ("rope:scaling=pi,factor=0.5", "factor must be at least 1, not 0.5"),
     ("rope:scaling=pi,factor=2,factors=1;1", "factors has no effect with scaling=pi"),
     ("rope:scaling=pi,factor=2,original_length=9", "original_length has no effect"),
@@ -146,33 +146,33 @@ ENCODINGS = [
     ("xpos:scale_base=0.5", "scale_base must be at least 1, not 0.5"),
 ]
 
-# The same of a model that the encoding does not fit.
+# The same for a model that the encoding does not fit.
 SHAPES: list[tuple[str, dict[str, Any], str]] = [
-    ("abacus", {"digit_ids": ()}, "needs tokens that are one digit each"),
+    ("abacus", {"digit_ids": ()}, "needs tokens for single digits"),
     ("bipe", {"separator_ids": ()}, "needs tokens that end a sentence or line"),
     ("carope", {"width": 8}, "even head_dim of at least 4; .* is 2"),
     ("fope", {"train_length": 6}, "within the 6 tokens of training"),
     ("fope", {"width": 12}, "even head_dim; .* is 3"),
     ("repo", {"width": 12}, "even head_dim; .* is 3"),
-    ("position-coupling", {"digit_ids": ()}, "needs tokens that are one digit each"),
+    ("position-coupling", {"digit_ids": ()}, "needs tokens for single digits"),
     (
         "position-coupling:operands=true",
         {"separator_ids": ()},
         "operands needs a token that ends the question",
     ),
     ("rope", {"width": 12}, "even head_dim; .* is 3"),
-    ("selective-rope", {"kv_heads": 2}, r"as many kv_heads as heads \(4\), not 2"),
+    ("selective-rope", {"kv_heads": 2}, r"equal numbers of kv_heads and heads \(4\), not 2"),
     ("selective-rope", {"width": 12}, "even head_dim; .* is 3"),
     ("sinusoidal", {"width": 3, "heads": 1}, "model.width 3 must be even"),
     (
         "tape-ablations:layers=earlier-half",
         {"layers": 1},
-        "layers=earlier-half leaves none of 1 layers",
+        "layers=earlier-half selects none of the 1 layers",
     ),
     (
         "tape-ablations:layers=later-half",
         {"layers": 2},
-        "layers=later-half leaves none of 2 layers",
+        "layers=later-half selects none of the 2 layers",
     ),
     ("xpos", {"width": 12}, "even head_dim; .* is 3"),
 ]
@@ -188,7 +188,7 @@ def test_options_of_encodings(spec: str, shape: dict[str, Any], sentence: str) -
     assert "\n" not in str(caught.value)
 
 
-# Spec of a task, other options of the command, and what the sentence says.
+# Spec of a task, other options of the command, and a part of the message.
 TASKS: list[tuple[str, dict[str, Any], str]] = [
     ("addition:digits=0", {}, "addition:digits must be from 1 to 200, not 0"),
     ("addition:gate=101", {}, "addition:gate .*101"),
@@ -215,8 +215,12 @@ TASKS: list[tuple[str, dict[str, Any], str]] = [
     ("state-tracking:modulus=1", {}, "state-tracking:modulus must be from 2 to 100, not 1"),
     ("passkey", {"data": {"": Path("text")}}, "passkey makes its own prompts: leave out --data"),
     ("passkey", {"tokenizer": "bpe:400"}, "--tokenizer bpe:400 has no effect on a vocabulary of"),
-    ("passkey", {"train": {"length": 64}}, r"64 tokens \(words\) has no room .*--train\.length 65"),
-    ("passkey:vocabulary=tokenizer", {}, r"128 tokens \(bytes\) has no room"),
+    (
+        "passkey",
+        {"train": {"length": 64}},
+        r"64 tokens \(words\) is too short .*--train\.length 65",
+    ),
+    ("passkey:vocabulary=tokenizer", {}, r"128 tokens \(bytes\) is too short"),
     ("passkey:lengths=64;128", {}, r"lengths must be numbers of tokens joined by \+, .*not 64;128"),
     ("ruler:lengths=64+0", {}, r"ruler:lengths must be numbers of tokens joined by"),
     ("chained-facts:lengths=64+128+64", {}, r"names a length twice: 64\+128\+64"),
@@ -231,9 +235,9 @@ TASKS: list[tuple[str, dict[str, Any], str]] = [
     ("perplexity:windows=-1", {}, "windows must not be negative .*, not -1"),
     ("probes:max_train_symbols=15", {}, "max_train_symbols must be from 16 to 4096, not 15"),
     ("scrolls", {"data": {"": Path("nowhere")}}, "nowhere is not a folder"),
-    ("scrolls", {"preset": "paper", "tokenizer": "bytes"}, "tokens of words' size"),
+    ("scrolls", {"preset": "paper", "tokenizer": "bytes"}, "needs tokens of several bytes"),
     ("scrolls:start=perplexity", {}, "start=perplexity has no effect: the preset quick trains"),
-    ("scrolls:start=addition", {"preset": "small"}, "addition is no language model to start from"),
+    ("scrolls:start=addition", {"preset": "small"}, "addition is not a language model"),
     ("scrolls:start=perplexiti", {"preset": "small"}, "no task 'perplexiti' .*did you mean"),
     ("scrolls:start=perplexity:corpu=c4", {"preset": "small"}, "has no option 'corpu'"),
     ("scrolls", {"subsets": ("qasperr",)}, r"no subset 'qasperr' \(did you mean 'qasper'\?\)"),
@@ -251,7 +255,7 @@ TASKS: list[tuple[str, dict[str, Any], str]] = [
     (
         "ruler:kinds=all",
         {"train": {"length": 64}},
-        r"64 tokens \(words\) has no room .*--train\.length",
+        r"64 tokens \(words\) is too short .*--train\.length",
     ),
     ("chained-facts:stories=1", {}, "chained-facts:stories must be from 2"),
     ("chained-facts:hops=4", {}, "chained-facts:hops must be from 1 to 3, not 4"),

@@ -1,4 +1,4 @@
-"""Whatever an export holds, commands end with a sentence and write nothing outside."""
+"""Whatever an export contains, commands end with a sentence and write nothing outside."""
 
 import contextlib
 import io
@@ -35,12 +35,12 @@ from pe_bench.system import files
 from pe_bench.train.checkpoints import write_checkpoint
 
 COMMITTED = Path(__file__).parents[1] / "results"
-SECRET = "what nobody else may read"
+SECRET = "text that other users may not read"
 
 
 @pytest.fixture(scope="module")
 def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An export of committed runs that also has an unexported run, tuning files, and a grid."""
+    """Write an export of committed runs that also has a run's folder, tuning files and a grid."""
     records = [r for r in read_records(COMMITTED / "quick") if r.task == "mqar"]
     seeds = {(r.encoding, r.seed): r for r in records}
     adapted = [r for r in read_records(COMMITTED / "extension") if r.adaptation]
@@ -54,7 +54,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*words: str) -> str:
-    """Run a command, and return what it prints: no traceback, no control characters."""
+    """Run a command and return its output, which has no traceback and no control characters."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         code = main(words)
@@ -69,7 +69,7 @@ def run(*words: str) -> str:
 def try_all(data: st.DataObject, export: Path, *, with_report: bool) -> None:
     """Mutate a copy of an export and give it to every command that reads one."""
     with tempfile.TemporaryDirectory() as name, contextlib.chdir(name), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of means of what is infinite
+        warnings.simplefilter("ignore", RuntimeWarning)  # means of infinite numbers
         Path("secret").write_text(SECRET)
         shutil.copytree(export, "theirs")
         pick(data, CHANGES)(data, Path("theirs"))
@@ -96,7 +96,7 @@ EACH = settings(
     derandomize=True,
     deadline=None,
     database=None,
-    phases=[Phase.generate],  # a failure is small as it is, and shrinking takes minutes
+    phases=[Phase.generate],  # failures are small already, and shrinking takes minutes
     suppress_health_check=list(HealthCheck),
 )
 

@@ -1,4 +1,4 @@
-"""Mistakes in an encoding that raise no exception are named before anything is trained."""
+"""Mistakes in an encoding that raise no exception are reported before training."""
 
 from pathlib import Path
 
@@ -133,5 +133,5 @@ def test_the_layout_of_a_state(tmp_path: Path, capsys: pytest.CaptureFixture[str
 """
     assert main(["check", write(tmp_path, body, "StatefulEncoding")]) == 1
     printed = capsys.readouterr().out
-    assert "its last axis but one has to be that of the 40 tokens" in printed
+    assert "its last axis but one must have the 40 tokens" in printed
     assert "permutation_equivariant = False" not in printed

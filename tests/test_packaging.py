@@ -1,4 +1,4 @@
-"""What is shipped: the wheel, the links, the pins, and a folder name with a trap in it."""
+"""The shipped files: the wheel, the links, the pins, and a folder with a special name."""
 
 import importlib.util
 import os
@@ -50,13 +50,13 @@ DATA = {
     "pe_bench/text/python-v1/test.jsonl.gz",
     "pe_bench/text/python-v1/train.jsonl.gz",
 }
-AUTHOR = "-c user.name=somebody -c user.email=somebody@example.org"
+AUTHOR = "-c user.name=author -c user.email=author@example.org"
 LINKS = (("pe_bench", "encodings"), ("pe_bench", "tasks"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def python(*args: str | Path, path: Path | None = None, cwd: Path | None = None) -> str:
-    """Standard output of a fresh interpreter that finds packages in one more folder."""
+    """Return the output of a fresh interpreter with an additional folder on its path."""
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     if path:
         env["PYTHONPATH"] = str(path)
@@ -67,7 +67,7 @@ def python(*args: str | Path, path: Path | None = None, cwd: Path | None = None)
 
 
 def copy_source(target: Path) -> Path:
-    """Copies what is built from, links as links."""
+    """Copy the source files, and links as links."""
     target.mkdir()
     for path in (ROOT / "results").glob("*/records.json"):
         shutil.copytree(path.parent, target / "results" / path.parent.name)
@@ -82,7 +82,7 @@ def copy_source(target: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The source distribution and the wheel that is made from it."""
+    """Return the source distribution and the wheel that is built from it."""
     for needed in ("build", *PROJECT["build-system"]["requires"]):
         requirement = Requirement(needed)
         installed = [d.version for d in metadata.distributions(name=requirement.name)]
@@ -99,7 +99,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def modules() -> set[str]:
-    """Every module of the suite, by its place in the installed package."""
+    """Return the path of every module in the installed package."""
     folders = [ROOT / folder for folder in ("pe_bench", "encodings", "tasks")]
     files = [path.relative_to(ROOT) for folder in folders for path in folder.rglob("*.py")]
     outside = [file for file in files if file.parts[0] != "pe_bench"]
@@ -108,7 +108,7 @@ def modules() -> set[str]:
 
 
 def committed() -> set[str]:
-    """The files of the committed results that `merge` and `compare` read, in the package."""
+    """Return the packaged files of committed results that `merge` and `compare` read."""
     place = ROOT / "results"
     files = [path for name in RESULTS for path in place.glob(f"*/{name}")]
     files += place.glob("*/references/*")
@@ -176,7 +176,7 @@ def test_the_folders_are_linked_into_the_package(name: str) -> None:
     link = ROOT / "pe_bench" / name
     assert link.is_symlink() and link.readlink() == Path("..") / name
     if not (ROOT / ".git").exists():
-        pytest.skip("not a checkout: what is committed cannot be seen")
+        pytest.skip("not a git checkout: committed files cannot be listed")
     command = ["git", "ls-files", "--stage", f"pe_bench/{name}"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert listed.stdout.startswith("120000 ")  # git's mode of a link
@@ -193,7 +193,7 @@ def test_a_checkout_without_links_says_what_to_do(
         if name != f"{kind}s":
             (tmp_path / name).mkdir()
     broken = tmp_path / f"{kind}s"
-    broken.write_text(f"../{kind}s")  # what git writes where there are no links
+    broken.write_text(f"../{kind}s")  # the text that git writes if links are not supported
     monkeypatch.setattr(plugins, "PACKAGE", tmp_path)
     assert main(["list"]) == 2
     said = " ".join(capsys.readouterr().err.split())
@@ -213,7 +213,7 @@ def test_python_starts_in_the_checkout_unless_a_folder_becomes_a_package(tmp_pat
 
 
 def pins() -> dict[str, str]:
-    """constraints.txt: version by canonical name."""
+    """Return the versions in constraints.txt by canonical name."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pairs = [line.partition("==") for line in lines if line and not line.startswith("#")]
     found: dict[str, str] = {}
@@ -223,7 +223,7 @@ def pins() -> dict[str, str]:
 
 
 def declared() -> list[Requirement]:
-    """Everything that pyproject.toml asks for."""
+    """Return all requirements of pyproject.toml."""
     project = PROJECT["project"]
     extras = [line for lines in project["optional-dependencies"].values() for line in lines]
     lines = [*project["dependencies"], *extras, *PROJECT["build-system"]["requires"]]

@@ -31,7 +31,7 @@ def test_rows_are_shifted_to_the_left_and_back() -> None:
 def test_position_ids_are_left_out_where_they_are_the_usual_ones() -> None:
     padding = left_padding(TOKENS, PADDED)
     usual = torch.arange(4) - padding[:, None]
-    clamped = usual.clamp(min=1)  # what transformers gives padding
+    clamped = usual.clamp(min=1)  # the position ids of padding in transformers
     assert other_positions(None, TOKENS, PADDED, padding) is None
     assert other_positions(usual, TOKENS, None, padding) is None
     assert other_positions(usual.clamp(min=0), TOKENS, PADDED, padding) is None

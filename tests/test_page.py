@@ -1,4 +1,4 @@
-"""index.html: what is in it, that nothing in it can be read as HTML, and that it loads nothing."""
+"""index.html: its contents; nothing in it is interpreted as HTML, and it loads nothing."""
 
 import inspect
 import json
@@ -39,7 +39,7 @@ EVIL = "</script><img src=x onerror=alert(1)>'\"&amp;\u2028"
 
 
 class Reader(HTMLParser):
-    """What a browser would find: elements, attributes that load something, data, text."""
+    """Parser that collects elements, attributes that load resources, data and text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,8 +100,9 @@ def test_everything_is_on_the_page(tmp_path: Path) -> None:
     text = " ".join(" ".join(page.texts).split())
     assert "3 encodings, 3 tasks, 3 seeds, 27 runs" in text
     assert "mean rank ↓" in text and "Means over 3 families of tasks (3 tasks)" in text
-    assert "Linear biases: each head forgets at its own rate" in text  # not recorded: the source
-    assert "logit_ij -= slope_h (i - j)" in text and "As the source says now" in text
+    # This text is not recorded, so it comes from the source.
+    assert "Linear biases: each head forgets at its own rate" in text
+    assert "logit_ij -= slope_h (i - j)" in text and "From the present source" in text
     assert "fire on one, seed 0: failed, ValueError: it <broke>" in text
     command = "pe-bench run --encoding alibi nope rope --task two --seeds 0-2 --preset quick"
     assert command in text
@@ -297,7 +298,7 @@ def test_curves_say_which_is_best_and_bars_are_one_deviation(
     (table,) = read_tables(tmp_path)
     (curve,) = make_curves(table)
     assert curve.says == f"At 8 the {says}"
-    deviation = 0.5**0.5  # of 2 and 3
+    deviation = 0.5**0.5  # sd of 2 and 3
     (point_of_nope,) = curve.series["nope"]
     assert point_of_nope[1:4] == pytest.approx((2.5, 2.5 - deviation, 2.5 + deviation))
 

@@ -26,11 +26,11 @@ pytestmark = pytest.mark.slow  # test_page.py looks at the page without a browse
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 RESULTS = Path(__file__).parents[1] / "results" / "quick"
-TASKS = ("flipflop", "mqar", "passkey")  # table-0 to table-2, whatever else is measured
+TASKS = ("flipflop", "mqar", "passkey")  # table-0 to table-2 always exist
 ENCODINGS = ("alibi", "fire", "nope", "randpe", "rope", "t5", "tape")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SIZES = {"desk": (1440, 900), "phone": (390, 844)}
-Page = Any  # playwright need not be installed where types are checked
+Page = Any  # playwright may be missing when types are checked
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of the results that are committed."""
+    """Return the page of the committed results."""
     records = [one for one in read_records(RESULTS) if one.task.startswith(TASKS)]
     records = [one for one in records if one.encoding in ENCODINGS and one.seed <= 5]
     tables = make_tables(records)
@@ -58,7 +58,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def visit(browser: Any, path: Path, size: str = "desk", scheme: str = "light") -> Page:
-    """Open a page that fails the test where it complains or loads anything."""
+    """Open a page; the test fails if the page reports an error or loads anything."""
     width, height = SIZES[size]
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     context.set_offline(True)
@@ -73,7 +73,7 @@ def visit(browser: Any, path: Path, size: str = "desk", scheme: str = "light") -
 
 
 def close(page: Page) -> None:
-    """Check that nothing was complained about, and nothing asked of a network or a disk."""
+    """Check that there were no errors, and no requests to a network or a disk."""
     others = [url for url in page.requests if not url.startswith("data:")]
     assert len(others) == 1 and others[0].startswith("file:") and others[0].endswith("index.html")
     assert page.complaints == []
@@ -81,7 +81,7 @@ def close(page: Page) -> None:
 
 
 def shown(page: Page, table: str) -> list[str]:
-    """Return the encodings of a table as they stand on the screen."""
+    """Return the encodings of a table in the displayed order."""
     rows = page.locator(f"table[data-table='{table}'] tbody tr[data-e]:visible th")
     found: list[str] = rows.all_inner_texts()
     return [text.strip() for text in found]
@@ -93,7 +93,7 @@ def test_it_fits_and_all_charts_are_drawn(browser: Any, file: Path, size: str, s
     page = visit(browser, file, size, scheme)
     width = SIZES[size][0]
     height = page.evaluate("document.documentElement.scrollHeight")
-    page.set_viewport_size({"width": width, "height": height})  # all of it comes into sight
+    page.set_viewport_size({"width": width, "height": height})  # the whole chart becomes visible
     page.locator(".canvas:empty").first.wait_for(state="detached", timeout=0)
     assert page.evaluate("document.documentElement.scrollWidth") == width
     drawn = page.locator(".canvas svg").count()
@@ -174,7 +174,7 @@ def test_curves_answer_a_pointer_and_can_be_switched_off(browser: Any, file: Pat
 
 
 def see(page: Page, figure: Any) -> Any:
-    """Bring a chart into sight and return it once it is drawn."""
+    """Scroll to a chart and return it when it is drawn."""
     figure.scroll_into_view_if_needed()
     figure.locator("svg").wait_for()
     return figure
@@ -240,7 +240,7 @@ def test_every_chart_can_be_saved(browser: Any, file: Path) -> None:
 
 
 def check_drawing(browser: Any, text: str, words: Sequence[str]) -> None:
-    """Check that an SVG file has its own colours and words, within its own size."""
+    """Check that an SVG file is self-contained, with all texts within its size."""
     assert "var(" not in text and 'class="tip' not in text
     content = " ".join("".join(ElementTree.fromstring(text).itertext()).split())
     for word in words:
@@ -276,7 +276,7 @@ def test_a_number_says_how_it_was_made(browser: Any, file: Path) -> None:
     assert "out-of-distribution" in page.locator("dialog").inner_text()
     page.keyboard.press("Escape")
     page.locator("#leaderboard tbody a").first.click()
-    page.wait_for_selector("details.encoding[open]")  # once the browser tells of the new address
+    page.wait_for_selector("details.encoding[open]")  # when the browser reports the new address
     assert page.locator("details.encoding[open]").count() == 1
     close(page)
 

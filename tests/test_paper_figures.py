@@ -1,4 +1,4 @@
-"""`pe-bench report --width`: figures that fit a column, and whose labels do not overlap."""
+"""`pe-bench report --width`: figures fit a column, and labels do not overlap."""
 
 from pathlib import Path
 
@@ -139,7 +139,7 @@ def test_a_caption_says_which_values_were_changed(tmp_path: Path) -> None:
         (["--task", "lmm"], "no results of a task 'lmm' (did you mean 'lm'?)"),
         (["--encoding", "ropee"], "no results of 'ropee' (did you mean 'rope'?)"),
         (["--width", "3", "--export", "x"], "--export is for a whole report, and --width"),
-        (["--task", "lm"], f"encodings, and a figure shows at most {MOST}"),
+        (["--task", "lm"], f"encodings, but a figure shows at most {MOST}"),
     ],
 )
 def test_wrong_options_are_a_sentence(

@@ -1,4 +1,4 @@
-"""`pe-bench export FILE.tex`: the numbers, the marks and the names of a table for a paper."""
+"""`pe-bench export FILE.tex`: numbers, marks and names of a table for a paper."""
 
 import re
 import shutil

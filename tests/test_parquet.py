@@ -1,4 +1,4 @@
-"""Tables of others are read within limits of type and size."""
+"""Parquet files of other programs are read within limits of type and size."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Passkey: what is trained on, what is evaluated, and what the means are of."""
+"""Passkey: its training rows, evaluation points and means."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -238,7 +238,7 @@ def test_preset_paper_goes_on_from_the_language_model(
     after, second = phases.trained(made, None, 0)
     assert (first.steps, second.steps) == (5, 3) and second.tokens == 3 * 2 * 512
     change = (before.lm_head.weight - after.lm_head.weight).abs().max()
-    assert 0 < change < 1e-3  # from its weights, with three small steps
+    assert 0 < change < 1e-3  # three small steps from its weights
 
 
 def test_views(tmp_path: Path) -> None:

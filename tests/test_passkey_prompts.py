@@ -1,4 +1,4 @@
-"""Passkey's prompts: exact lengths, ids of the whole text, and the answer that it gives."""
+"""Prompts of passkey: exact lengths, the ids of the whole text, and the answer."""
 
 import re
 from pathlib import Path
@@ -54,14 +54,14 @@ def ids_of(turns: list[Turn]) -> list[int]:
 
 
 def is_filler(line: str) -> bool:
-    """Return whether a line is filler; a word may stand in the place of the last full stop."""
+    """Return whether a line is filler; a word may replace the last full stop."""
     filler = " ".join([FILLER] * (len(line) // len(FILLER) + 1))
     before, _, last = line.rpartition(" ")
     return filler.startswith(line) or filler.startswith(f"{before}. {last}")
 
 
 def read(kind: str, prompt: str) -> tuple[str, float]:
-    """The right answer and its depth, found by reading the prompt."""
+    """Return the right answer and its depth, found by reading the prompt."""
     *lines, question = prompt.split("\n")
     head = lines.pop(0)
     if kind == "keyvalue":
@@ -77,7 +77,7 @@ def read(kind: str, prompt: str) -> tuple[str, float]:
         key_pattern = r"The pass key of( )([a-z]{4}) is (\d{5})\."
         question_pattern = r"The pass key of ([a-z]{4}) is"
     assert head == HEAD.rstrip()
-    lines = [line.removeprefix("0") for line in lines]  # for an empty line, see `Pieces`
+    lines = [line.removeprefix("0") for line in lines]  # marks an empty line, see `Pieces`
     keys: dict[str, tuple[str, int]] = {}
     filler = 0
     for line in lines:
@@ -128,7 +128,7 @@ def test_the_fact_asked_for_first_is_at_its_depth(tokenizer: Tokenizer, kind: st
 def test_lengths_are_bounds(tokenizer: Tokenizer) -> None:
     prompts = make(tokenizer)
     least = prompts.min_lengths("multikey", MAX_LENGTH)
-    assert prompts.min_lengths("multikey", 10) == least[:1]  # though it does not fit
+    assert prompts.min_lengths("multikey", 10) == least[:1]  # although it does not fit
     assert prompts.min_lengths("multikey", least[2]) == least[:3]
     assert prompts.max_number >= len(tokenizer.encode(" 99999"))
 
@@ -144,7 +144,7 @@ def test_keys_are_five_digits_evenly_drawn() -> None:
     assert len(set(found.tolist())) > 0.97 * len(found)
 
 
-# Llama's tokens, as measured with the published script; a token for each word or digit comes close.
+# Counts of Llama's tokens from the published script; one token per word or digit is similar.
 @pytest.mark.parametrize(("length", "tokens"), [(1000, 891), (4000, 3895), (7000, 6898)])
 def test_the_published_prompts(length: int, tokens: int) -> None:
     tokenizer = words()

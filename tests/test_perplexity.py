@@ -1,4 +1,4 @@
-"""Perplexity: which tokens are scored with which context, against windows cut by hand."""
+"""Perplexity: scored tokens and their contexts, compared with windows cut by hand."""
 
 import itertools
 import math
@@ -29,7 +29,7 @@ from pe_bench.tasks.perplexity.task import Perplexity
 
 Numbers = dict[tuple[str, str, int | None], tuple[int, float, float]]
 LENGTHS = [4, 8, 16, 32, 64]  # a quarter of the training length to four times it
-ENDS = [1, 2, 4, 8, 16, 32, 64]  # of the buckets of positions
+ENDS = [1, 2, 4, 8, 16, 32, 64]  # ends of the position buckets
 WORDS = ["position", "attention", "rotary", "bias", "token", "window", "layer", "head", "gate"]
 TRAIN, TEST = [700, 900], [500, 63, 64, 470]  # bytes of the documents
 WINDOWS = [7, 0, 1, 7]
@@ -39,7 +39,7 @@ FORWARDS = len(LENGTHS)  # one from the start, and one for each shorter context
 
 
 class Stretched(Encoding):
-    """Not prefix consistent: where a token stands is relative to the length."""
+    """An encoding without prefix consistency: positions are relative to the length."""
 
     prefix_consistent = False
 
@@ -74,7 +74,7 @@ def texts(context: TaskContext, split: str) -> list[bytes]:
 
 
 def decoder(task: Perplexity, encoding: type[Encoding] = RoPE) -> Decoder:
-    """Random weights, large enough for every position to matter."""
+    """Return a decoder with large random weights, so that every position matters."""
     torch.manual_seed(0)
     config = ModelConfig(2, 4, 0, 32, 48, init_std=0.3, vocab_size=task.vocabulary.vocab_size)
     return Decoder(config, encoding).double().eval()
@@ -91,7 +91,7 @@ def numbers(rows: list[Measurement]) -> Numbers:
 
 @torch.inference_mode()
 def token_losses(task: Perplexity, model: Decoder, ids: list[int]) -> list[float]:
-    """Of each token after a BOS, in nats, from a forward of its own."""
+    """Return the loss of each token after a BOS, in nats, from a separate forward pass."""
     logits = model(torch.tensor([task.tokenizer.bos, *ids[:-1]])[None])[0]
     return F.cross_entropy(logits, torch.tensor(ids), reduction="none").tolist()
 
@@ -103,7 +103,7 @@ def by_hand(
     step: int = 64,
     stride: int = STRIDE,
 ) -> Numbers:
-    """The same from a forward for each window and length, all sums in loops."""
+    """Return the same from a forward pass for each window and length, with sums in loops."""
     documents = [task.tokenizer.encode(text).tolist() for text in texts(task.context, "test")]
     windows = [
         (d, doc[i : i + 64])
@@ -134,7 +134,7 @@ def by_hand(
             parts.setdefault(("position", "", end), []).append(part)
     found = Numbers()
     for (subset, family, length), group in parts.items():
-        group = [part for part in group if part[1]]  # those with a key token
+        group = [part for part in group if part[1]]  # only documents with a key token
         if not group:
             continue
         sizes = [(d, len(task.tokenizer.decode(ids)), sum(losses)) for d, ids, losses in group]
@@ -162,7 +162,7 @@ def by_hand(
 
 
 def slow_ratio(parts: list[tuple[int, int, float]]) -> tuple[float, float]:
-    """Nats per unit, and the standard error over documents; parts are (document, units, nats)."""
+    """Return nats per unit and the standard error, from parts (document, units, nats)."""
     units, nats = sum(part[1] for part in parts), sum(part[2] for part in parts)
     rate, documents = nats / units, {part[0] for part in parts}
     if len(documents) == 1:
@@ -213,7 +213,8 @@ def test_the_two_definitions_and_the_curves_agree_where_they_must(
 ) -> None:
     task = Perplexity(context)
     found = numbers(evaluate(task, decoder(task), tmp_path / "journal"))
-    # The shortest window is all tail; with all its context, a tail is that of the longest window.
+    # The shortest window is only a tail. With the whole context, it is the tail of the longest
+    # window.
     for metric in ("bits_per_byte", "perplexity"):
         assert found["test", f"tail_{metric}", 4] == found["test", metric, 4]
     assert found["context", "bits_per_byte", 64] == found["test", "tail_bits_per_byte", 64]
@@ -305,7 +306,7 @@ def test_headline_is_the_loss_of_the_same_tokens_at_the_longest_context(
     bits = "bits_per_byte"
     summary = {(row.subset, row.metric): row for row in task.summarize(rows)}
     effective = summary.pop((f"{most}-context", "effective_length"))
-    assert (effective.value, effective.status) == (0, "not_learned")  # it was not trained
+    assert (effective.value, effective.status) == (0, "not_learned")  # untrained model
     assert {name: replace(row, subset="", length=0) for name, row in summary.items()} == {
         name: replace(
             found[cell],
@@ -378,7 +379,7 @@ def test_references_are_rows_of_all_that_a_model_has(context: TaskContext, tmp_p
         means += [r.value for r in reference if (r.subset, r.length) == ("test", 64)][:1]
     assert means == sorted(means, reverse=True)
     gains = [r.value for r in found["unigram table"] if r.metric == "context_gain"]
-    assert gains == [0, 0, 0]  # what has no context makes nothing of it
+    assert gains == [0, 0, 0]  # a table without context does not use it
 
 
 @pytest.mark.slow

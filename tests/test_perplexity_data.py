@@ -1,4 +1,4 @@
-"""Perplexity's texts: folders, corpora, files of ids, presets, and what is refused."""
+"""The texts of perplexity: folders, corpora, files of ids, presets, and refusals."""
 
 import math
 from dataclasses import replace
@@ -104,12 +104,12 @@ def test_ids_without_text(
     if not folder_of_files:
         size = total // 10
     assert task.data_label.startswith("ids-" if folder_of_files else "both-")
-    assert "not known where documents begin; id 1 occurs 0 times" in capsys.readouterr().out
+    assert "without document boundaries; id 1 occurs 0 times" in capsys.readouterr().out
     assert task.batch(None, 0, 0).targets.max() < 256
     rows = evaluate(task, decoder(task), tmp_path / "journal")
     assert {row.n for row in rows if row.subset != "key-tokens"} == {size // 64}
     (note,) = task.evaluate(decoder(task), "test", 0, Journal(tmp_path / "journal")).notes
-    assert "they may cross documents" in note
+    assert "windows may cross documents" in note
     assert task.provenance()["documents"] is None
     named = Perplexity(replace(context, data=path), corpus="pg19")
     assert named.fingerprint == task.fingerprint and named.data_label.startswith("pg19-")
@@ -117,7 +117,7 @@ def test_ids_without_text(
 
 @pytest.mark.slow
 def test_several_corpora_are_measured_each_by_itself(context: TaskContext, tmp_path: Path) -> None:
-    """Each as if it were the test part of what is trained on; the headline is their mean."""
+    """Each is evaluated like the test part of the training corpus; the headline is their mean."""
     root = tmp_path / "corpora"
     root.mkdir()
     (tmp_path / "tiny").rename(root / "pg19")
@@ -241,7 +241,7 @@ def test_a_public_corpus_is_fetched_for_larger_presets(
         ({}, {"corpus": "python"}, "corpus=python needs no data: leave out --data"),
         ({"data": None}, {"corpus": "pg19"}, "quick downloads nothing: give a folder .* of pg19"),
         ({"preset": "small", "data": None}, {"corpus": "code"}, "no download of code, .*: give a"),
-        ({"preset": "paper"}, {}, "preset paper counts in tokens of words' size.* bpe:32000"),
+        ({"preset": "paper"}, {}, "preset paper needs tokens of several bytes each.* bpe:32000"),
         ({}, {"test": "pg19+cod"}, r"no corpus 'cod' \(did you mean 'code'\?\); .* joined by \+"),
         ({}, {"test": "code+pg19+code"}, "names code twice"),
         ({}, {"test": "pg19"}, "downloads nothing: give a folder with the text of pg19"),
@@ -257,7 +257,11 @@ def test_a_public_corpus_is_fetched_for_larger_presets(
             "must be in another one there: name it with perplexity:corpus=pg19",
         ),
         ({"data": Path("x.bin")}, {}, "there is no file x.bin"),
-        ({"data": Path("x.bin"), "tokenizer": "bpe:300"}, {}, "holds ids, .* give its tokenizer"),
+        (
+            {"data": Path("x.bin"), "tokenizer": "bpe:300"},
+            {},
+            "has ids of an existing vocabulary, .* give its tokenizer",
+        ),
     ],
 )
 def test_bad_input(

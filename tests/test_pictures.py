@@ -1,4 +1,4 @@
-"""Pictures: what is drawn, how it is labelled, and that it is the same each time."""
+"""Pictures: contents, labels, and equal bytes each time."""
 
 import itertools
 import shutil
@@ -193,7 +193,7 @@ def test_many_subsets_wrap_and_many_lengths_keep_their_labels_apart(tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.usefixtures("real_pictures")
 def test_heatmaps(tmp_path: Path) -> None:
-    """There is a picture of all encodings and one of each; a mean among the cells is no cell."""
+    """There is a picture of all encodings and one of each. Means are not drawn as cells."""
     view = Heatmap("cells", "em", "A map", (2, None))
     grid = [
         Measurement("cells", "em", 10.0 * i * j, 9, length=i, second_axis=str(j))
@@ -223,7 +223,7 @@ def test_heatmaps(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("real_pictures")
 def test_only_what_has_changed_is_drawn_again(tmp_path: Path) -> None:
     def drawn() -> set[str]:
-        """Report, and return the pictures that this has written."""
+        """Write the report and return the new pictures."""
         before = {path: path.stat().st_ino for path in (tmp_path / "plots").rglob("*.*")}
         write_report(tmp_path)
         paths = (tmp_path / "plots").rglob("*.*")
@@ -241,7 +241,7 @@ def test_only_what_has_changed_is_drawn_again(tmp_path: Path) -> None:
     (path,) = (tmp_path / "plots").glob("lm-*.png")
     old = path.with_name(f"{path.stem}.pdf")
     old.write_bytes(b"of an earlier version, with other numbers")
-    path.write_bytes(path.read_bytes()[:-20])  # what is not whole is drawn again
+    path.write_bytes(path.read_bytes()[:-20])  # an incomplete file is drawn again
     assert drawn() == {path.name} and not old.exists()
 
 
@@ -250,7 +250,7 @@ def test_only_what_has_changed_is_drawn_again(tmp_path: Path) -> None:
 def test_pictures_of_an_export_have_the_same_bytes_whatever_code_draws_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is committed does not change when code does that draws the same."""
+    """Committed pictures do not change if the new code draws the same."""
     put(tmp_path / "runs", "rope", [*CURVE, SCORE])
     export = tmp_path / "export"
     write_report(tmp_path / "runs", export=export)
@@ -262,7 +262,7 @@ def test_pictures_of_an_export_have_the_same_bytes_whatever_code_draws_them(
     assert picture.read_bytes() == before
     write_report(tmp_path / "runs")
     (own,) = (tmp_path / "runs" / "plots").glob("*.png")
-    assert own.read_bytes() != before  # a results folder's own say what drew them
+    assert own.read_bytes() != before  # pictures of a results folder contain a digest of the code
 
 
 @pytest.mark.slow
@@ -294,7 +294,7 @@ def test_code_that_draws_makes_pictures_due(
 
 @pytest.mark.slow
 def test_many_encodings_have_panels_of_their_own(tmp_path: Path) -> None:
-    """By rank, all others in grey behind each; lengths and marks as with few."""
+    """Panels are ordered by rank, with all other encodings in grey and the usual marks."""
     names = [f"rope:base={base}" for base in range(1, 11)]
     for rank, name in enumerate(reversed(names)):
         worse = [replace(row, value=row.value + rank / 10) for row in [*CURVE, SCORE]]

@@ -1,4 +1,4 @@
-"""The folders as registry: names, descriptions, versions, and an engine that knows none."""
+"""The folders are the registry: names, descriptions, versions; the engine names no plugin."""
 
 import ast
 import importlib
@@ -26,7 +26,7 @@ SHIPPED = [*plugins.names("encoding"), *plugins.names("task")]
 unique = itertools.count(1)
 
 MINE = '''"""Mine, a
-try (nobody 2025).
+try (Doe 2025).
 
 More about it."""
 
@@ -37,7 +37,7 @@ class Mine(Encoding):
     """Does nothing."""
 
     def __init__(self, model, layer=0, *, size: int = 4):
-        super().__init__(model, layer)  # no options of its own
+        super().__init__(model, layer)  # without options
 '''
 HALF = 'from pe_bench.encodings.{parent} import Mine\n\nclass Half(Mine):\n    """Inherits."""\n'
 
@@ -46,7 +46,7 @@ Put = Callable[[str], Path]
 
 @pytest.fixture
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
-    """Writes source to a file among the shipped encodings, of which there are no others."""
+    """Write source to a file in a folder that replaces the shipped encodings."""
     folder = tmp_path / "encodings"
     folder.mkdir()
     monkeypatch.setattr(plugins, "PACKAGE", tmp_path)
@@ -100,7 +100,7 @@ def test_describing_all_needs_no_torch() -> None:
 
 
 def test_a_description_is_the_first_paragraph(shipped: Put) -> None:
-    assert plugins.describe("encoding", shipped(MINE).stem) == "Mine, a try (nobody 2025)."
+    assert plugins.describe("encoding", shipped(MINE).stem) == "Mine, a try (Doe 2025)."
     assert plugins.describe("encoding", shipped("x = 1\n").stem) == "(no description)"
     assert "cannot be read" in plugins.describe("encoding", shipped("def (\n").stem)
     assert "cannot be read" in plugins.describe("encoding", "absent")
@@ -113,12 +113,12 @@ def test_a_broken_file_hurts_only_itself(shipped: Put) -> None:
     assert plugins.load("encoding", f"{name}:size=2").label == f"{name}:size=2"
     with pytest.raises(InputError, match=re.escape(f"did you mean '{name}'?")):
         plugins.load("encoding", good.stem)
-    with pytest.raises(InputError, match=rf"{bad.name} does not import .*boom, line 2"):
+    with pytest.raises(InputError, match=rf"{bad.name} cannot be imported .*boom, line 2"):
         plugins.load("encoding", bad.stem.replace("_", "-"))
 
 
 def versions(*specs: object) -> list[str]:
-    """Versions of fresh imports."""
+    """Return the versions of freshly imported plugins."""
     for module in [m for m in sys.modules if "my_own_" in m]:
         del sys.modules[module]
     return [plugins.load("encoding", str(spec)).version for spec in specs]
@@ -129,7 +129,7 @@ def name_of(shipped_file: Path) -> str:
 
 
 def raise_version(shipped_file: Path, version: int) -> None:
-    """Give the class of a shipped file a version; comments make sure that it is compiled anew."""
+    """Set the version of a shipped class; comments force a new compilation."""
     source = shipped_file.read_text()
     body = re.sub(r"    version = .*\n", "", source)
     body = re.sub(r"(class \w+\(.*\):\n)", rf"\1    version = {version}\n", body)
@@ -138,7 +138,7 @@ def raise_version(shipped_file: Path, version: int) -> None:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Put:
-    """Writes source to a file of a user's."""
+    """Write source to a file of the user."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
 
@@ -153,8 +153,8 @@ def own(tmp_path: Path) -> Put:
 @pytest.mark.parametrize(
     ("old", "new", "same"),
     [
-        ("  # no options of its own", "", True),
-        ('"""Does nothing."""', '"""Does next to nothing."""', True),
+        ("  # without options", "", True),
+        ('"""Does nothing."""', '"""Does little."""', True),
         ('    """Does nothing."""\n', "", True),
         ("More about it.", "Less about it.", True),
         ("size: int = 4", "size: int = (4)", True),
@@ -243,9 +243,9 @@ def test_a_version_does_not_depend_on_the_folder(shipped: Put, tmp_path: Path) -
 
 
 def named(source: str, names: Collection[str]) -> list[str]:
-    """Places where code names a plugin: as a spec in a string, or by an import path.
+    """Return the places where code names a plugin: as a spec in a string, or by an import path.
 
-    Whole strings only, since plugins may have everyday names such as "path" or "learned".
+    Only whole strings count, since plugins may have common names such as "path" or "learned".
     """
     tree = ast.parse(source)
     either = "|".join(sorted({*names} | {name.replace("-", "_") for name in names}))
@@ -272,7 +272,7 @@ ENGINE = [
     path
     for path in sorted(PACKAGE.rglob("*.py"))
     if path.relative_to(PACKAGE).parts[0] not in ("encodings", "tasks")
-    and path.name != "metrics.py"  # a metric may be called as a task is
+    and path.name != "metrics.py"  # a metric may have the name of a task
 ]
 
 

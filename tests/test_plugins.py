@@ -1,4 +1,4 @@
-"""Specs of plugins, files from anywhere, options converted to their annotated types."""
+"""Specs of plugins, files from anywhere, and options converted to their annotated types."""
 
 import itertools
 import re
@@ -16,7 +16,7 @@ from pe_bench.registry.options import convert
 
 unique = itertools.count()
 
-MINE = '''"""Mine, a try (nobody 2025).
+MINE = '''"""Mine, a try (Doe 2025).
 
 More about it."""
 
@@ -39,7 +39,7 @@ class Mine(Encoding):
         layout: Literal["near", "far"] = "near",
         limit: int | None = 8,
     ):
-        super().__init__(model, layer)  # no options of its own
+        super().__init__(model, layer)  # without options
 '''
 OPTIONS = "base=10000, size=4, gated=true, layout=near, limit=8"
 
@@ -48,7 +48,7 @@ Put = Callable[[str], Path]
 
 @pytest.fixture
 def put(tmp_path: Path) -> Put:
-    """Writes source to a file that no test has loaded before."""
+    """Write source to a file that no test has loaded before."""
 
     def write(source: str) -> Path:
         path = tmp_path / f"mine_{next(unique)}.py"
@@ -128,7 +128,7 @@ BAD_FILES = {
     "raises": ("def f():\n    raise OSError('no')\n\nf()\n", "OSError: no, line 2"),
     "raises elsewhere": ("import json\n\njson.loads('')\n", "JSONDecodeError: .*, line 3"),
     "several lines": ("raise OSError('one\\ntwo')\n", "OSError: one two, line 1"),
-    "imports what is absent": ("import absent_module\n", "ModuleNotFoundError: .*, line 1"),
+    "imports an absent module": ("import absent_module\n", "ModuleNotFoundError: .*, line 1"),
     "leaves": ("import sys\n\nsys.exit(3)\n", "SystemExit: 3, line 3"),
     "no class": ("import torch\n", "exactly one public subclass of Encoding; it has none"),
     "imported only": ("from pe_bench.encodings.rope import RoPE\n", "it has none"),
@@ -145,7 +145,7 @@ def test_files_that_are_no_plugin(
     path = put(source)
     monkeypatch.chdir(path.parent)
     spec = f"./{path.name}" if relative else str(path)
-    for _ in range(2):  # the second time nothing half imported is found
+    for _ in range(2):  # a second import does not find a partial module
         with pytest.raises(InputError) as caught:
             plugins.load("encoding", spec)
         assert re.search(says, str(caught.value)) and path.name in str(caught.value)
@@ -173,7 +173,7 @@ def test_a_file_from_elsewhere_may_build_on_a_shipped_one(put: Put) -> None:
     [
         ("5e5", float, 500_000.0),
         ("5e5", int, 500_000),
-        ("9007199254740993", int, 9007199254740993),  # not through a float
+        ("9007199254740993", int, 9007199254740993),  # not converted to a float
         ("-3", int, -3),
         ("TRUE", bool, True),
         ("a b", str, "a b"),
@@ -238,7 +238,7 @@ ROOT_OPTIONS = ["train_positions", "max_train_position", "eval_positions"]
         ({}, ["gated", "size"]),
         (HANDED_ON, ["gated", "size", "base"]),
         (HANDED_ON | REST, ["gated", "size", "base", *ROOT_OPTIONS]),
-        (REST, ["gated", "size"]),  # the child asks for its own options only
+        (REST, ["gated", "size"]),  # the child accepts only its own options
     ],
 )
 def test_a_constructor_that_hands_options_on_has_its_parents(
@@ -315,7 +315,7 @@ class Mine(Encoding):
 
 @pytest.fixture
 def plugin_folder(tmp_path: Path) -> Path:
-    """A folder with an encoding, a module beside it, and data."""
+    """Write a folder with an encoding, a module that it imports, and data."""
     folder = tmp_path / f"mine_{next(unique)}"
     for name, content in IN_A_FOLDER.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -355,7 +355,7 @@ def test_every_file_of_a_folder_decides_its_version(
 
 def test_a_module_beside_a_plugin_that_does_not_import_is_named(plugin_folder: Path) -> None:
     (plugin_folder / "parts" / "table.py").write_text("x = 1\n1 / 0\n")
-    says = r"table\.py does not import \(ZeroDivisionError: division by zero, line 2\)"
+    says = r"table\.py cannot be imported \(ZeroDivisionError: division by zero, line 2\)"
     with pytest.raises(InputError, match=says):
         plugins.load("encoding", str(plugin_folder))
 

@@ -1,4 +1,4 @@
-"""PosGen: sums obey their rule, no short context tells them, means are what they say."""
+"""PosGen: sums follow their rule, no short context predicts them, means are as claimed."""
 
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -19,7 +19,7 @@ def make(tmp_path: Path, preset: str = "quick", **options: Any) -> Posgen:
 
 
 def summands(task: Posgen, rule: str, numbers: list[int]) -> tuple[int, ...]:
-    """The numbers whose sum comes after these, by the words of the docstring."""
+    """Return the numbers whose sum follows, by the definition in the docstring."""
     near, far = task.near, task.far
     if rule == "recurrent":
         others = numbers[-near - far : -near]
@@ -68,7 +68,7 @@ def test_sums_obey_their_rule(tmp_path: Path, rule: str, options: dict[str, Any]
 
 
 def table_score(task: Posgen, rule: str, context: int, point: EvalPoint) -> float:
-    """The share of a point that a table of the last tokens knows, of 200 batches of training."""
+    """Return the accuracy at a point of an n-gram table fitted to 200 training batches."""
     table: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
     for step in range(200):
         tokens, targets = task.batch(rule, 0, step)
@@ -87,7 +87,7 @@ def table_score(task: Posgen, rule: str, context: int, point: EvalPoint) -> floa
 
 @pytest.mark.slow
 def test_tables_of_tokens_know_the_local_rule_alone(tmp_path: Path) -> None:
-    # Of a small modulus, so that every context of six tokens is trained often.
+    # The modulus is small, so that every context of six tokens is trained often.
     task = make(tmp_path, modulus=3, samples=600)
     assert table_score(task, "recurrent", 3, EvalPoint(24)) == 1
     for rule in FAR_RULES:

@@ -1,4 +1,4 @@
-"""What a plan says about the differences that its seeds can show."""
+"""The plan states the differences that its seeds can show."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from pe_bench.stats.significance import effect_to_show
 
 
 def planned(encodings: list[str], seeds: range, digest: str = "5e77") -> Any:
-    """Runs of a plan, as far as its lines on seeds read them."""
+    """Return runs of a plan with only the attributes that its lines on seeds need."""
     task = SimpleNamespace(measures_time=False)
     resolved = SimpleNamespace(digest=lambda: digest, task=task)
     return [
@@ -63,7 +63,7 @@ def test_a_plan_says_what_its_seeds_show(rows: Path) -> None:
 
 
 def test_too_few_seeds_are_named_without_rows_too(rows: Path, tmp_path: Path) -> None:
-    sentence = "with 3 seeds no difference can be significant: it takes 5"
+    sentence = "with 3 seeds no difference can be significant: give 5 or more"
     assert lines(rows, ["mine.py", "rope"], range(3)) == [sentence]
     assert describe_plan(planned(["mine.py", "rope"], range(3)), []) == [sentence]
     assert describe_plan(planned(["mine.py", "rope"], range(1)), []) == []

@@ -1,4 +1,4 @@
-"""Checkpoints of transformers in this suite's decoder: the same logits, and refusals by name."""
+"""Checkpoints of transformers in the decoder: the same logits, and refusals by name."""
 
 import json
 import shutil
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 LENGTH = 60
-# transformers goes on from keys that were turned by the frequencies of shorter sequences.
+# transformers continues with cached keys that have the frequencies of shorter sequences.
 WITHOUT_CACHE = ("dynamic", "longrope")
 
 Folder = Callable[[str], Path]
@@ -29,7 +29,7 @@ Folder = Callable[[str], Path]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """The folder of a tiny model, which is made once."""
+    """Return the folder of a tiny model, made once."""
     root = tmp_path_factory.mktemp("checkpoints")
 
     def make(kind: str) -> Path:
@@ -67,7 +67,7 @@ def test_cached_decoding_is_that_of_transformers(kind: str, folder: Folder) -> N
 @pytest.mark.parametrize("kind", ["llama 3.1", *WITHOUT_CACHE])
 @torch.no_grad()
 def test_answers_are_those_of_transformers(kind: str, folder: Folder) -> None:
-    """From below the original length to beyond it."""
+    """Lengths go from below the original length to beyond it."""
     model, other = open_checkpoint(folder(kind)).load(), reference(kind)
     prompt = tokens(1, ORIGINAL - 4)
     expected = other.generate(
@@ -78,7 +78,7 @@ def test_answers_are_those_of_transformers(kind: str, folder: Folder) -> None:
 
 
 def test_scalings_act(folder: Folder) -> None:
-    """Without its scaling each model would have other logits: the comparisons above can fail."""
+    """Without its scaling, each model has other logits, so the comparisons above can fail."""
     given = tokens()
     for kind in ("llama 3.1", "linear", "dynamic", "yarn", "yarn, all options", "longrope"):
         checkpoint = open_checkpoint(folder(kind))
@@ -202,7 +202,7 @@ def with_nan(path: Path) -> None:
 
 
 def alone(path: Path, content: str) -> None:
-    """Leave an index without the file that would be read in its place."""
+    """Remove the single file, so that the index is read."""
     (path / "model.safetensors").unlink()
     index(path, content)
 
@@ -217,12 +217,12 @@ def only_pickles(path: Path) -> None:
 
 DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no config": (lambda p: (p / "config.json").unlink(), "has no config.json"),
-    "no JSON": (lambda p: (p / "config.json").write_text("{"), "config.json is no JSON"),
-    "a list": (lambda p: (p / "config.json").write_text("[]"), "config.json is no JSON object"),
+    "no JSON": (lambda p: (p / "config.json").write_text("{"), "config.json is not JSON"),
+    "a list": (lambda p: (p / "config.json").write_text("[]"), "config.json is not a JSON object"),
     "no weights": (lambda p: (p / "model.safetensors").unlink(), "has neither model.safetensors"),
     "pickles": (only_pickles, "pytorch_model.bin is a pickle, which is never read"),
-    "cut short": (cut_short, "model.safetensors is cut short"),
-    "no safetensors": (lambda p: (p / "model.safetensors").write_text("x"), "is cut short, or is"),
+    "cut short": (cut_short, "model.safetensors is truncated"),
+    "no safetensors": (lambda p: (p / "model.safetensors").write_text("x"), "is truncated, or not"),
     "missing": (lambda p: rewrite(p, **{"model.norm.weight": None}), "have no norm.weight"),
     "extra": (
         lambda p: rewrite(p, **{"model.norm.bias": torch.ones(48)}),
@@ -231,7 +231,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "shape": (lambda p: rewrite(p, **{"model.norm.weight": torch.ones(8)}), r"norm.weight is \(8"),
     "prefix": (with_prefix, "weights begin with language_model.model.: remove this prefix"),
     "NaN": (with_nan, "numbers in model.layers.1.mlp.up_proj.weight that are not finite"),
-    "bad index": (lambda p: alone(p, "{}"), "is no index of safetensors files"),
+    "bad index": (lambda p: alone(p, "{}"), "is not an index of safetensors files"),
     "missing shard": (
         lambda p: alone(p, '{"weight_map": {"model.norm.weight": "model-1.safetensors"}}'),
         "has no model-1.safetensors, which its index names",
@@ -259,7 +259,7 @@ def test_a_single_file_is_read_beside_the_index_of_another_model(
     weights = safetensors.torch.load_file(tmp_path / "model.safetensors")
     others = {name: 2 * tensor for name, tensor in weights.items()}
     index(tmp_path, json.dumps({"weight_map": dict.fromkeys(weights, "model-1.safetensors")}))
-    for shard in (None, others):  # its files are missing, or there
+    for shard in (None, others):  # without and with its files
         if shard is not None:
             safetensors.torch.save_file(shard, tmp_path / "model-1.safetensors")
         assert torch.equal(open_checkpoint(tmp_path).load()(tokens()), expected)
@@ -270,7 +270,7 @@ def test_a_single_file_is_read_beside_the_index_of_another_model(
 @pytest.mark.parametrize("same", [True, False])
 @torch.no_grad()
 def test_a_head_beside_tied_embeddings(same: bool, folder: Folder, tmp_path: Path) -> None:
-    """transformers keeps the file's head where it is another matrix."""
+    """transformers keeps the head in the file if it differs from the embeddings."""
     shutil.copytree(folder("smollm"), tmp_path, dirs_exist_ok=True)
     path = tmp_path / "model.safetensors"
     weights = safetensors.torch.load_file(path)

@@ -1,4 +1,4 @@
-"""Probes: questions have the answers that their definition gives, all places come up, means."""
+"""Probes: answers follow the definition, all places occur, means are as claimed."""
 
 from collections import Counter
 from pathlib import Path
@@ -26,14 +26,14 @@ def make(
 
 
 def text(ids: list[int]) -> str:
-    """As in the docstring of the task; numbers in brackets."""
+    """Return a row in the notation of the task's docstring, with numbers in brackets."""
     names = {START: "^", ASK: ":", MARK: "*", PAD: "_"}
     names |= {FIRST_SYMBOL + i: letter for i, letter in enumerate(LETTERS)}
     return "".join(names.get(i, f"<{i - FIRST_SYMBOL - N_SYMBOLS + 1}>") for i in ids)
 
 
 def solve(probe: str, question: str) -> tuple[str, int, int]:
-    """The answer, the length of the list and k (of `halves`: the place), read from the text."""
+    """Return the answer, the length of the list and k (for `halves` the place), from the text."""
     listed, asked = question.removeprefix("^").split(":", 1)
     if probe == "halves":
         second = asked.removesuffix(":")
@@ -48,7 +48,7 @@ def solve(probe: str, question: str) -> tuple[str, int, int]:
 
 
 def check(probe: str, items: Sequences) -> Counter[tuple[int, int]]:
-    """That all answers are right; how often each length came with each k."""
+    """Check that all answers are right, and return the counts of lengths and k."""
     seen: Counter[tuple[int, int]] = Counter()
     for ids, scored, length in zip(items.ids.tolist(), items.scored, items.lengths, strict=True):
         *question, answer = ids[:length]

@@ -1,4 +1,4 @@
-"""Commands that are suggested begin with a word that the user's shell finds."""
+"""Suggested commands begin with a word that the user's shell finds."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ from pe_bench.system.program import program
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An environment with the program, in the working directory."""
+    """Make an environment with the program, in the working directory."""
     script = tmp_path / "my env" / "bin" / "pe-bench"
     script.parent.mkdir(parents=True)
     script.touch(mode=0o755)

@@ -1,4 +1,4 @@
-"""The task without training: checks and costs as rows, and what a query makes of an equal key."""
+"""The task without training: checks, costs, and logits of a query and an equal key."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_a_decoder_without_positions_sees_no_distance(
     assert {length for length, _ in found} == {64, 256, 512}
     assert {distance for length, distance in found if length == 64} >= {0, 1, 15, 16, 17}
     assert max(distance for _, distance in found) > 490
-    level = found[64, 0]  # of equal content, hence positive
+    level = found[64, 0]  # equal content, so it is positive
     assert level > 0.1 and all(value == pytest.approx(level, abs=1e-5) for value in found.values())
 
 
@@ -87,7 +87,7 @@ def test_pairs_that_cannot_be_seen_do_not_count(
 @pytest.mark.slow
 def test_pairs_with_a_separator_do_not_count(task: Properties) -> None:
     class Loud(Encoding):
-        """Would show if a separator were among the pairs."""
+        """An encoding whose logits would be large if a separator were among the pairs."""
 
         def token_features(self, x: Tensor, positions: Positions) -> Tensor:
             return x[:, None, :, :1].expand(-1, self.model.heads, -1, -1)

@@ -1,4 +1,4 @@
-"""What `import pe_bench` offers: the page that shows it runs, and it weighs nothing."""
+"""`import pe_bench`: the code of its page runs, and the import is fast."""
 
 import importlib.util
 import json
@@ -67,7 +67,7 @@ def test_a_name_that_is_not_there() -> None:
 
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_layers_alone_compute_what_the_decoder_does(name: str) -> None:
-    """A decoder put together from `AttentionLayer`s, weights taken over."""
+    """A decoder of `AttentionLayer`s with the same weights equals `Decoder`."""
     config = pe_bench.ModelConfig(**vars(CONFIG) | {"digit_ids": (1, 2), "separator_ids": (3,)})
     make = pe_bench.load_encoding(name)
     model = pe_bench.Decoder(config, make).double().eval()
@@ -112,7 +112,7 @@ def test_a_plain_call_is_refused_where_it_would_drop_something(name: str) -> Non
 
 
 def llama_weights(model: pe_bench.Decoder) -> dict[str, torch.Tensor]:
-    """What a Llama of the same shape has, each weight unlike the model's."""
+    """Return the weights of a Llama of the same shape, all different from the model's."""
     own = {n: t for n, t in model.state_dict().items() if not n.startswith("encodings.")}
     return {f"model.{n}": torch.full_like(t, 0.5) for n, t in own.items()}
 
@@ -132,7 +132,10 @@ def test_llama_weights_are_loaded_and_the_encodings_own_stay() -> None:
     ("change", "message"),
     [
         ({"model.norm.weight": None}, "have no norm.weight"),
-        ({"model.norm.weight": torch.ones(8)}, r"norm.weight is \(8,\) and the decoder's \(16,\)"),
+        (
+            {"model.norm.weight": torch.ones(8)},
+            r"norm.weight is \(8,\), but the decoder's is \(16,\)",
+        ),
         ({"model.norm.bias": torch.ones(16)}, "no place for norm.bias"),
     ],
 )
@@ -153,7 +156,7 @@ def test_bad_input_is_an_error_before_anything_is_trained(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every cell, the models trained for two steps."""
+    """Run every cell, with two training steps per model."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pe_bench, "run", partial(pe_bench.run, train={"steps": 2}))
     notebook = json.loads((ROOT / "examples" / "compare.ipynb").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Questions that are asked in advance, on the command line and beside results."""
+"""Questions asked in advance, on the command line and in a results folder."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ NEAR = [50.0, 51.0, 49.5, 50.5, 50.0]
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """Three tasks; tape is better than rope by 4 points, and nope by nothing."""
+    """Return three tasks in which tape is better than rope by 4 points and nope equals rope."""
     for task in ("one", "two", "three"):
         put(tmp_path, task, "rope", NEAR)
         put(tmp_path, task, "tape", [54.0, 55.3, 53.6, 54.4, 54.1])

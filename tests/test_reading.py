@@ -1,4 +1,4 @@
-"""Every reader of results says what it leaves out, in the same sentence."""
+"""Every reader of results names what it leaves out, in the same sentence."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from pe_bench.system.sealed import SCHEMA, write_sealed
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with two encodings, four seeds each, and a baseline."""
+    """Return a folder with two encodings, four seeds each, and a baseline."""
     monkeypatch.chdir(tmp_path)
     folder = Path("results")
     for seed, value in enumerate((1.0, 1.1, 1.2, 1.3)):
@@ -62,7 +62,7 @@ READERS: dict[str, list[str]] = {
     "report with an export": ["report", "--export", "sent"],
     "compare": ["compare", "rope", "nope"],
     "compare --all": ["compare", "--all"],
-    "compare with what is not there": ["compare", "rope", "alibi"],
+    "compare with an encoding without runs": ["compare", "rope", "alibi"],
     "export to a table": ["export", "all.csv"],
     "export to a folder": ["export", "sent"],
 }
@@ -92,7 +92,7 @@ def test_commands_name_what_they_leave_out(
     *_, sentence = found.err.splitlines()
     assert sentence.startswith(f"pe-bench: {path} ")
     assert len(found.err.splitlines()) == (2 if "alibi" in READERS[reader] else 1)
-    if "sent" in READERS[reader]:  # what is sent is intact
+    if "sent" in READERS[reader]:  # the export is intact
         assert main(["report", "sent"]) == 0
         assert ("guessing" in Path("sent/leaderboard.md").read_text()) == ("baselines" not in how)
 

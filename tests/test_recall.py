@@ -1,4 +1,4 @@
-"""Recall: rows ask what they say, answers by walking through a row, means, baselines, stages."""
+"""Recall: questions follow the definition, answers by reading a row, means, baselines, stages."""
 
 from collections import Counter
 from pathlib import Path
@@ -21,7 +21,7 @@ def make(tmp_path: Path, preset: str = "quick", **options: Any) -> Recall:
 
 
 def split(task: Recall, row: list[int]) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the records and the questions of a row, by its tokens alone."""
+    """Return the records and the questions of a row, from its tokens."""
     row = [token for token in row if token != PAD]
     start = next(i for i, token in enumerate(row) if token < FIRST_WORD)
     width = next(i for i, token in enumerate(row) if token >= FIRST_WORD + task.words) + 1
@@ -31,7 +31,7 @@ def split(task: Recall, row: list[int]) -> tuple[list[list[int]], list[list[int]
 
 
 def solve(records: list[list[int]], question: list[int]) -> list[int]:
-    """Return the answers that records have to a question; of `latest` and such, in their order."""
+    """Return the answers in the records to a question, in the order of the records."""
     marker, *asked = question
     if KINDS.get(marker) == "reverse":
         return [key for key, value in records if [value] == asked]
@@ -103,7 +103,7 @@ def test_cells(tmp_path: Path) -> None:
         **{(n, str(w)): OOD for n in (32, 64) for w in (2, 4, 8)},
     }  # fmt: skip
     pairs = {(point.length, point.second_axis) for point in task.eval_points("two-token")}
-    assert pairs == sizes.keys() - {(32, "8")}  # whose first tokens need eight second ones
+    assert pairs == sizes.keys() - {(32, "8")}  # first tokens would need eight second ones
     groups = {
         (point.second_axis, point.groups) for point in task.eval_points("nth") if point.split == OOD
     }

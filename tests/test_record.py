@@ -1,4 +1,4 @@
-"""run.json and the folder of a run: what is written is what is read."""
+"""run.json and the folder of a run: reading returns the written values."""
 
 import json
 from dataclasses import replace
@@ -120,7 +120,9 @@ def test_an_export_has_all_rows_of_all_runs(tmp_path: Path) -> None:
     assert exported.keys() == runs.keys() and len(runs) == 3
     for key, record in runs.items():
         assert read_run_rows(exported[key]) == read_run_rows(record)
-        assert exported[key].notes == record.notes  # of times: what is missing, and why
+        assert (
+            exported[key].notes == record.notes
+        )  # for times: missing measurements, and the reasons
 
 
 def test_a_run_is_found_by_its_seed_or_its_name(tmp_path: Path) -> None:

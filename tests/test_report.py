@@ -1,4 +1,4 @@
-"""The report: tables and leaderboard, from files alone."""
+"""The report: tables and leaderboard, made from files alone."""
 
 import errno
 import math
@@ -104,10 +104,10 @@ def test_all_seeds_are_ranked_and_those_that_learned_stand_beside(tmp_path: Path
     beside = [line["their mean, not ranked"] for line in lines]
     assert beside == ["1.800 ± 0.000", "1.500 ± 0.707", "–"]
     assert [line["seeds"] for line in lines] == ["3"] * 3
-    assert "A seed has learned the task with at least 95 % in distribution." in text
+    assert "A seed has learned the task if it reaches at least 95 % in distribution." in text
     seeds = dict(zip(csv["encoding"].astype(str), csv["learned_seeds"], strict=True))
     assert seeds == {"alibi": 3, "rope": 2, "0": 0}
-    assert set(csv["metric"]) == {"bits_per_byte"}  # a verdict is no part of a name
+    assert set(csv["metric"]) == {"bits_per_byte"}  # the verdict is not part of the name
 
 
 def test_the_training_loss_is_shown(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_sizes_and_costs_are_shown(tmp_path: Path) -> None:
     assert shown == {"rope": ("100", "300"), "fire": ("–", "–")}
     assert "2 layers of width 64, 4 heads; training: 1,600 steps of 32 rows." in text
     assert "Learning rate: 3e-3 for every encoding" in text
-    assert "Seconds: training and evaluation of a run" in text
+    assert "Seconds: mean time of the training and the evaluation of a run" in text
 
 
 def test_what_can_be_significant(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_what_can_be_significant(tmp_path: Path) -> None:
 
 
 def test_points_of_a_curve_are_no_headline(tmp_path: Path) -> None:
-    """A mean goes before the same mean at single lengths, in rows and in items."""
+    """A mean takes precedence over the points of its curve, in rows and in items."""
     points = Place("all", "f1", 8)
     for encoding, value in (("rope", 50.0), ("far", 20.0)):
         for seed in range(5):
@@ -187,14 +187,14 @@ def test_three_seeds_tell_nothing_apart_and_the_report_says_so(tmp_path: Path) -
     put_seeds(tmp_path, "far", [20, 22, 19])
     text, _ = report(tmp_path)
     assert {line["rank"] for line in cells(text)} == {"1 to 2 (a)"} and "not significant" in text
-    assert "3 seeds are too few for a test: it takes 5." in text
+    assert "3 seeds are too few for a test, which needs 5." in text
 
 
 def test_one_seed_says_nothing_of_differences(tmp_path: Path) -> None:
     put_seeds(tmp_path, "rope", [50])
     put_seeds(tmp_path, "far", [20])
     text, _ = report(tmp_path)
-    assert "rank" not in cells(text)[0] and "nothing can be said about differences" in text
+    assert "rank" not in cells(text)[0] and "cannot be tested" in text
 
 
 @pytest.mark.slow
@@ -320,7 +320,7 @@ def test_unfinished_runs_are_listed_and_in_no_table(tmp_path: Path) -> None:
     assert sorted(listed) == sorted(set(csv["encoding"])) == ["nope", "rope"]
     assert "- fire on lm, seed 0: failed, ZeroDivisionError: by zero\n" in text
     assert "- learned on lm, seed 3: skipped, it has 8 positions\n" in text
-    brief = summarize([rope, skipped])  # of these two alone
+    brief = summarize([rope, skipped])  # only of these two
     assert re.findall(r"^(\w+) +1\.000", brief, re.MULTILINE) == ["rope"]
     assert brief.startswith("lm · quick · strict · data=builtin\n")
     assert "learned" in brief and "fire" not in brief
@@ -332,9 +332,9 @@ def test_parts_that_are_missing(tmp_path: Path) -> None:
     put(tmp_path, "alibi", [*PARTS[:2], replace(SCORE, status="partial")], **about)
     put(tmp_path, "rope", [*PARTS, SCORE], **about)
     text, _ = report(tmp_path)
-    rope, alibi = cells(text)  # who has no score comes last
+    rope, alibi = cells(text)  # encodings without a score come last
     columns = ("near (F1, % ↑)", "far (ROUGE geometric mean, % ↑)", HEADING, "partial ↓")
-    error = "23.45 (21.00 to 26.00)"  # over items, there being one seed
+    error = "23.45 (21.00 to 26.00)"  # over items, because there is one seed
     assert [rope[column] for column in columns] == [error, error, "1.000", "–"]
     assert [alibi[column] for column in columns] == [error, "–", "–", "1.000"]
     assert "Missing: far (no file far.jsonl)." in text
@@ -382,16 +382,16 @@ def test_an_export_reports_as_the_runs_do(tmp_path: Path) -> None:
     for name in ("leaderboard.csv", "comparisons.csv"):
         assert (export / name).read_text() == (runs / name).read_text()
     text = (export / "leaderboard.md").read_text(encoding="utf-8")
-    write_report(export)  # from these files alone
+    write_report(export)  # only from these files
     again = (export / "leaderboard.md").read_text(encoding="utf-8")
     assert again == text
-    # A new run appears beside what was exported into a folder of its results folder.
+    # A new run is shown together with an export in a subfolder of its results folder.
     put_seeds(tmp_path / "results", "mine", [60, 62, 61, 60.5, 59])
     text, _ = report(tmp_path / "results")
     ranks = {line["encoding"]: line["rank"] for line in cells(text) if "rank" in line}
     assert ranks == {"mine": "1 (a)", "rope": "2 (b)", "far": "3 (c)"}
     assert len(read_results(tmp_path / "results")) == 16
-    # An export can be exported again, with what is new.
+    # An export can be exported again, together with new runs.
     write_report(tmp_path / "results", export=tmp_path / "more")
     assert len(read_results(tmp_path / "more")) == 16
     with pytest.raises(InputError, match="is the results folder"):

@@ -1,4 +1,4 @@
-"""Guessing and the like in the report: rows that are not ranked, grey lines, marks."""
+"""Baselines in the report: rows that are not ranked, grey lines, marks."""
 
 import csv
 from dataclasses import asdict, replace

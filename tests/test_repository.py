@@ -91,21 +91,44 @@ def test_local_hooks_are_the_checks_of_ci() -> None:
     assert all(f'"{hook["name"]}' in script for hook in hooks)
 
 
-# Folders and files in plain English; the aim is the whole package.
-PLAIN = ("encodings", "tasks", "examples", "pe_bench")
+# Python files and pages in plain English.
+FOLDERS = ("encodings", "tasks", "examples", "pe_bench", "benchmarks", "docs", "tests")
+OTHER_PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")
 BANNED = re.compile(
     r"\bwhat (?:is|are|was|were)\b"  # a definition by relative clause
-    r"|\bof (?:theirs|his|hers|ours|yours|somebody(?: else)?'s)\b"
-    r"|\banew\b|\balike\b|\bof (?:its|their) own\b"
+    r"|\bof (?:theirs|his|hers|ours|yours|others|somebody(?: else)?'s)\b"
+    r"|\banew\b|\bafresh\b|\balike\b|\bof (?:its|their|one's) own\b"
     r"|\b(?:tell|tells|told|telling)\b(?: \w+){0,3} \bapart\b"
-    r"|\bshares? of (?:the )?(?:values?|attention|weight)\b",  # attention weights
+    r"|\bshares? of (?:the )?(?:values?|attention|weight|seeds)\b"  # weights, fractions
+    r"|\b(?:go|goes|going|went) on\b"  # continue, resume
+    r"|\b(?:is|are) no\b(?! longer)(?<!there is no)(?<!there are no)"  # is not a ...
+    r"|\bstands? beside\b|\bbeside (?:it|them|each|this|that|those)\b"
+    r"|\bas it was written\b|\bthere being\b|\bwhere so\b|\bso many\b"
+    r"|\bunder (?:\w+ )?seeds?\b"  # with a seed
+    r"|\btak(?:e|es|ing) turns\b|\bevery day\b|\bmend(?:s|ed)?\b|\blessons?\b"
+    r"|\b(?:no|some|any|every)body\b|\bwants\b",
     re.IGNORECASE,
 )
-PROMPTS = {"tasks/passkey/prompts.py"}  # texts for models, worded by the papers
+CONFIGURATION = (
+    "pyproject.toml",
+    "mkdocs.yml",
+    "docs/claims.toml",
+    "pe_bench/reporting/published.csv",
+)
+EXCEPTIONS = {
+    "tasks/passkey/prompts.py",  # prompts of the papers
+    "tests/test_passkey_prompts.py",
+    "tests/test_repository.py",  # the banned phrases themselves
+}
 
 
 def plain_files() -> list[Path]:
-    return [path for name in PLAIN for path in sorted((ROOT / name).rglob("*.py"))]
+    files = [path for name in FOLDERS for path in sorted((ROOT / name).rglob("*.py"))]
+    return [path for path in files if str(path.relative_to(ROOT)) not in EXCEPTIONS]
+
+
+def plain_pages() -> list[Path]:
+    return [*sorted((ROOT / "docs").glob("*.md")), *(ROOT / name for name in OTHER_PAGES)]
 
 
 def banned_phrases(source: str) -> list[str]:
@@ -118,13 +141,31 @@ def banned_phrases(source: str) -> list[str]:
     return found
 
 
+def banned_prose(page: str) -> list[str]:
+    """Return the banned phrases in the text and the tables of a page, without headings and code."""
+    text = re.sub(r"```.*?```|`[^`]*`|<!--.*?-->|^#.*?$", "", page, flags=re.DOTALL | re.MULTILINE)
+    return [m[0] for m in BANNED.finditer(" ".join(text.split()))]
+
+
 @pytest.mark.parametrize("path", plain_files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_texts_are_plain_english(path: Path) -> None:
-    if str(path.relative_to(ROOT)) not in PROMPTS:
-        assert banned_phrases(path.read_text(encoding="utf-8")) == []
+    assert banned_phrases(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("path", plain_pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_pages_are_plain_english(path: Path) -> None:
+    assert banned_prose(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("name", CONFIGURATION)
+def test_configuration_is_plain_english(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert [m[0] for m in BANNED.finditer(text)] == []
 
 
 def test_banned_phrases_are_found() -> None:
     source = 'x = 1  # a table of its own\n"""What is\nscored, told well apart."""\nalike = 2\n'
     found = ["line 1: of its own", "line 2: What is", "line 2: told well apart"]
     assert banned_phrases(source) == found
+    page = "# What is it\n\nThere is no error. This is no\nerror, and `what is` is code.\n"
+    assert banned_prose(page) == ["is no"]

@@ -1,4 +1,4 @@
-"""A run repeated from its record: the same numbers, or which differ, and what else differs."""
+"""Repeating a run from its record: the numbers are equal, or differences are reported."""
 
 import shutil
 from pathlib import Path
@@ -38,7 +38,7 @@ class Mine(Encoding):
 
 
 def change_rows(folder: Path, old: str, new: str, **changed: object) -> None:
-    """Write other rows into a finished run, as if they had been measured, and another record."""
+    """Write other rows into a finished run as if they had been measured, and a new record."""
     rows = folder / "rows.csv"
     assert old in rows.read_text()
     content = read_sealed(folder / "run.json", of=place_of(folder)) | changed
@@ -165,10 +165,10 @@ def test_an_edited_encoding_is_named(
     assert "3 of 3 numbers are not the same" in out and "\nencoding_version: 1-" in out
     Path("mine.py").rename("moved.py")
     assert main(["rerun", *TOY, "mine.py/toy.py/0"]) == 2
-    said = "mine.py is not shipped: say where it is with --encoding FILE (it was"
+    said = "mine.py is not shipped: give its file with --encoding FILE (it was"
     assert f"{said} {tmp_path / 'mine.py'})" in capsys.readouterr().err
     assert main(["rerun", *TOY, "mine.py/toy.py/0", "--encoding", "moved.py"]) == 2
-    assert "moved.py is moved.py, and the run is of mine.py" in capsys.readouterr().err
+    assert "moved.py is moved.py, but the run has mine.py" in capsys.readouterr().err
     Path("elsewhere").mkdir()
     Path("moved.py").rename("elsewhere/mine.py")
     assert main(["rerun", *TOY, "mine.py/toy.py/0", "--encoding", "elsewhere/mine.py"]) == 1
@@ -181,7 +181,7 @@ def test_an_exported_run(toy: Toy, capsys: pytest.CaptureFixture[str]) -> None:
     assert "sources" not in Path("sent/records.json").read_text()  # paths of one machine
     shutil.rmtree("results")
     assert main(["rerun", "nope/toy.py/0", "--results", "sent"]) == 2
-    assert "toy.py is not shipped: say where it is with --task FILE" in capsys.readouterr().err
+    assert "toy.py is not shipped: give its file with --task FILE" in capsys.readouterr().err
     run = ["rerun", "rope:base=500/toy.py/0", "--results", "sent", "--task", "./toy.py"]
     assert main(run) == 0
     assert "all 3 numbers are the same" in capsys.readouterr().out
@@ -233,19 +233,19 @@ def test_data_and_a_phase_before(
     path = next(Path("moved/quality").glob("*.jsonl"))
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     assert main(["rerun", "nope/scrolls/0", "--data", "moved"]) == 2
-    assert "the data are others here" in capsys.readouterr().err
+    assert "differ from those of the run" in capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_committed_runs_can_be_repeated(tmp_path: Path) -> None:
-    """Those of an earlier version of their task, or of other data by default, are refused."""
+    """Runs of an earlier version of their task, or of another default corpus, are refused."""
     tables = {run.settings_digest: run for run in read_records(COMMITTED)}
     repeated = 0
     for run in tables.values():
         try:
             task, encoding = rebuild(run, tmp_path, Places())
         except InputError as error:  # also of data
-            other_data = "the data are others here" in str(error)
+            other_data = "differ from those of the run" in str(error)
             assert other_data or known_problems.find(run.settings_digest)
             continue
         if task.settings["versions"] != run.settings["versions"]:
@@ -263,10 +263,10 @@ def test_committed_runs_can_be_repeated(tmp_path: Path) -> None:
     ("name", "says"),
     [
         ("rope/lm/1", "there is no run 'rope/lm/1' in results: give its folder, or"),
-        ("rope/lm/0", "'rope/lm/0' may be any of these runs: rope/lm/seed0-"),
-        ("fire/lm/0", "the run has no numbers to compare with, it is failed (no reason"),
-        ("alibi/lm/0", "lm measures time, which is never the same twice"),
-        ("cope/lm/0", "the record has no settings, it is of an earlier version"),
+        ("rope/lm/0", "'rope/lm/0' matches several runs: rope/lm/seed0-"),
+        ("fire/lm/0", "the run has no numbers to compare with: it is failed (no reason"),
+        ("alibi/lm/0", "lm measures time, which is never exactly equal"),
+        ("cope/lm/0", "the record has no settings, as in an earlier version"),
         ("torn/lm/0", "run.json is not the record of a run"),
         ("kept", "there is no run 'kept'"),
     ],

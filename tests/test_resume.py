@@ -1,4 +1,4 @@
-"""Stopped at any moment, a run goes on where it stood and ends with the same numbers."""
+"""A run that is stopped at any moment continues and ends with the same numbers."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ COMMAND = [
 
 
 def command(folder: Path) -> list[str]:
-    """Return the command with documents, and the results, in a folder."""
+    """Return the command with documents and a results folder."""
     for name in ("qasper", "quality"):
         for split, n in (("train", 40), ("validation", 8)):
             path = folder / "documents" / name / f"{split}.jsonl"
@@ -47,7 +47,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
 
 
 def stop_when(folder: Path, pattern: str, how: int) -> tuple[int, str]:
-    """Starts a run and sends it a signal as soon as a file is there."""
+    """Start a run and send it a signal as soon as a file exists."""
     process = start(folder)
     while not list(folder.glob(pattern)):
         assert process.poll() is None, process.communicate()[1]
@@ -76,7 +76,7 @@ def test_stopped_in_training_and_between_subsets(tmp_path: Path, uninterrupted: 
     in_fine_tuning = "results/runs/scrolls/tape/*/work/qasper/resume.safetensors"
     between = "results/runs/scrolls/tape/*/subsets/qasper.csv"
     code, errors = stop_when(tmp_path, in_pretraining, signal.SIGINT)
-    assert code == 130 and "the same command goes on from here" in errors
+    assert code == 130 and "the same command continues from here" in errors
     assert "Traceback" not in errors
     for pattern in (in_fine_tuning, between):
         assert stop_when(tmp_path, pattern, signal.SIGKILL)[0] == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""Measuring goes on from what is exported: nothing is trained or searched again."""
+"""A grid continues from an export: nothing is trained or searched again."""
 
 import shutil
 from dataclasses import replace
@@ -25,7 +25,7 @@ TUNED = ("--tune", "--tune.seeds", "7")
 
 
 def forget() -> None:
-    """Remove results, and models that were trained."""
+    """Remove results and trained models."""
     shutil.rmtree("results")
     shutil.rmtree("cache")
 
@@ -57,7 +57,7 @@ def test_another_search_that_chooses_the_same_trains_nothing_again(
     assert main(["merge", "sent"]) == 0
     code, trained = toy("--tune", "--tune.seeds", "8", "--seeds", "0", "1", "2")
     assert code == 0 and {each.split()[1] for each in trained[:-1]} == {"8"}
-    assert trained[-1].split()[1] == "2"  # of the seeds that are reported, the new one alone
+    assert trained[-1].split()[1] == "2"  # of the reported seeds, only the new one
     found = [run for run in records(tmp_path) if run["settings"]["tune"]["seeds"] == [8]]
     assert [run["seed"] for run in found] == [0, 1, 2]
     assert [run["reused"] is not None for run in found] == [True, True, False]

@@ -1,4 +1,4 @@
-"""Encodings in a trained model rotate as the model does, or a sentence says that they do not."""
+"""Encodings in a trained model rotate as the model does, or a sentence says otherwise."""
 
 import re
 import sys
@@ -62,7 +62,7 @@ def all_variants() -> list[str]:
 
 @pytest.fixture
 def bases(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The base of every geometric series of frequencies that is computed."""
+    """Record the base of every computed series of frequencies."""
     from pe_bench.encodings.rope import geometric
 
     found: list[float] = []

@@ -1,4 +1,4 @@
-"""Ruler: prompts of exact lengths whose answers a reader of the text finds, and recall."""
+"""Ruler: prompts have exact lengths, answers follow from the text, and recall."""
 
 import re
 from collections import Counter
@@ -51,7 +51,7 @@ def make(tmp_path: Path, **options: Any) -> Ruler:
 
 
 def solve(context: str, question: str) -> list[str]:
-    """Answer a question by reading the text, in no order."""
+    """Return the answers to a question as a set, found by reading the text."""
     if asked := re.fullmatch(r"We call (.+)", question):
         pairs = re.findall(r"^We call (\w+) (\w+)\.$", context, re.MULTILINE)
         keys = asked[1].split(" and ")
@@ -139,7 +139,7 @@ def rows_of(items: Sequences) -> list[tuple[list[int], list[int]]]:
 
 
 def oracle(task: Ruler, change: Any, **options: Any) -> Oracle:
-    """A model that writes what `change` makes of the right answer."""
+    """Return a model that writes the right answer changed by `change`."""
     known: dict[tuple[int, ...], list[int]] = {}
     for subset in task.subsets:
         for point in task.eval_points(subset):

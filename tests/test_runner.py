@@ -1,4 +1,4 @@
-"""The grid: what is done stays done, what fails is recorded, and the rest goes on."""
+"""The grid: finished runs are kept, failures are recorded, and other runs continue."""
 
 import json
 import os
@@ -51,7 +51,7 @@ class Toy(Task):
         if subset in fail:
             raise ZeroDivisionError("broken on purpose")
         if subset + "!" in fail:
-            raise InputError("mend your data")
+            raise InputError("repair your data")
         if subset + "^C" in fail:
             raise KeyboardInterrupt
         value = float(model(torch.arange(8)[None]).square().mean())
@@ -77,7 +77,7 @@ Toy = Callable[..., tuple[int, list[str]]]
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
-    """Runs the toy task; returns what it has logged since the last call with the exit code."""
+    """Run the toy task; return the exit code and the log since the last call."""
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -189,7 +189,7 @@ def test_what_is_misspelt_is_refused_before_anything_is_trained(
     assert toy(encodings=("ropee", "./broken.py", "nope")) == (2, [])
     first, second = capsys.readouterr().err.splitlines()
     assert "did you mean 'rope'?" in first
-    assert "broken.py does not import (ModuleNotFoundError" in second
+    assert "broken.py cannot be imported (ModuleNotFoundError" in second
 
 
 @pytest.mark.slow
@@ -202,7 +202,7 @@ def test_a_failure_does_not_stop_the_grid(
     assert code == 2
     assert log.count("a") == 1  # nope ran
     errors = capsys.readouterr().err
-    assert "it has 10 positions and this task needs 16" in errors
+    assert "it has 10 positions, but this task needs 16" in errors
     assert "crash.py · toy.py · seed 0 failed" in errors
     assert "Traceback" not in errors
     assert record(tmp_path, "short.py")[0]["status"] == "skipped"
@@ -223,7 +223,7 @@ def test_the_first_cause_is_what_is_shown(
 ) -> None:
     (tmp_path / "crash.py").write_text(HOOK)
     code, log = toy(encodings=("./crash.py",))
-    assert (code, log) == (1, ["batch"])  # not again for the other subset
+    assert (code, log) == (1, ["batch"])  # not repeated for the other subset
     out, err = capsys.readouterr()
     cause = f"ZeroDivisionError: division by zero ({tmp_path}/crash.py:6)"
     run = record(tmp_path, "crash.py")[0]
@@ -275,7 +275,7 @@ def test_an_encoding_that_all_stands_for_may_not_fit(
     monkeypatch.setattr(plugins, "names", some)
     assert toy(encodings=("all",)) == (0, ["batch", "batch", "a", "b"])
     out, err = capsys.readouterr()
-    assert "abacus · toy.py · seed 0: skipped, abacus needs tokens that are one digit" in out
+    assert "abacus · toy.py · seed 0: skipped, abacus needs tokens for single digit" in out
     assert not [line for line in err.splitlines() if line.startswith("pe-bench")]
     assert toy(encodings=("abacus", "nope"))[0] == 2
 
@@ -328,7 +328,7 @@ def test_bad_data_in_one_part_is_a_sentence_and_the_other_part_is_kept(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert toy(fail="a!") == (2, ["batch", "batch", "a", "b"])
-    assert "a: mend your data" in capsys.readouterr().err
+    assert "a: repair your data" in capsys.readouterr().err
     assert toy() == (0, ["a"])
 
 
@@ -337,7 +337,7 @@ def test_a_missing_part_is_said_once_however_many_encodings(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TOY_MISSING", "1")
-    assert toy(encodings=("nope", "rope"))[0] == 0  # what could be run has run
+    assert toy(encodings=("nope", "rope"))[0] == 0  # the other run has finished
     out, err = capsys.readouterr()
     assert err.startswith("pe-bench: toy.py · c: give it a file")  # before anything is trained
     assert "Missing: c (give it a file)." in " ".join(out.split())  # and once more at the end

@@ -1,4 +1,4 @@
-"""Results of a later version, or without what a report needs, are refused and not changed."""
+"""Results of a later version, or with missing parts, are refused and not changed."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ LATER = f"was written by a later version of pe-bench (schema {SCHEMA + 1}, this 
 
 
 def change(path: Path, **values: Any) -> None:
-    """Write other values into a sealed record, or remove those that are None."""
+    """Write other values into a sealed record, and remove those that are None."""
     content = json.loads(path.read_text()) | values
     content = {k: v for k, v in content.items() if v is not None and k != "sha256"}
     path.write_text(json.dumps(content | {"sha256": sealed._seal(content)}))
@@ -90,5 +90,5 @@ def test_a_schema_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sealed, "SCHEMA", "two")
     write_sealed(path, {}, of="a")
     monkeypatch.undo()
-    with pytest.raises(DamagedError, match="has a schema that is no number"):
+    with pytest.raises(DamagedError, match="has a schema that is not a number"):
         read_sealed(path, of="a")

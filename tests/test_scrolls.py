@@ -58,7 +58,7 @@ def stage(cache_folder: Path) -> Stage:
 
 @pytest.fixture(scope="session")
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Documents in the official layout, as a user gives them."""
+    """Write documents in the official layout, as given by a user."""
     folder = tmp_path_factory.mktemp("given")
     for name, subset in SUBSETS.items():
         for split, n in (("train", 40), ("validation", 8)):
@@ -90,7 +90,7 @@ def test_damaged_builtin_documents_are_written_again(
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-2]))
     assert stage(cache=tmp_path, subsets=("qasper",)).digest() == first
-    assert f"{path} is not as it was written" in capsys.readouterr().err
+    assert f"{path} has changed since it was written" in capsys.readouterr().err
     assert path.read_bytes() == b"".join(lines)
 
 
@@ -152,7 +152,7 @@ def test_loss_falls_on_the_output_and_on_nothing_else(
 def test_epochs_go_through_all_examples_and_references_take_turns(
     stage: Stage, given: Path
 ) -> None:
-    """Every epoch has another reference answer, in training and in held-out batches."""
+    """Every epoch uses another reference answer, in training and in held-out batches."""
     task = stage(data={"": given}, subsets=("narrative_qa",), tune=Tuning()).task
     steps = range(2 * len(task.data["narrative_qa"]["train"]) // task.train.batch_size)
     trained = [task.batch("narrative_qa", 0, step) for step in steps]
@@ -197,7 +197,7 @@ def test_evaluation_is_scored_and_resumed_item_by_item(
         ("accuracy", 6), ("accuracy_per_byte", 6), ("em", 6),
     ]  # fmt: skip
     inputs = [len(r.input) for r in made.task.questions.records("quality", "validation")]
-    assert whole.rows[0].length == round(statistics.median(inputs))  # they are read whole
+    assert whole.rows[0].length == round(statistics.median(inputs))  # inputs are not truncated
     check_items([*whole.rows, *task.summarize(whole.rows)], list(whole.items), tmp_path)
 
 
@@ -247,7 +247,7 @@ def test_paper_protocol_samples_summaries_and_nothing_else(
         made = stage("scrolls:items=2", protocol=protocol, data={"": given})
         for name, subset in SUBSETS.items():
             if name == "quality" and protocol == "strict":
-                continue  # it asks the model for the likeliest option, and there is no model
+                continue  # needs a model for the likeliest option
             made.task.evaluate(None, name, 0, Journal(tmp_path / f"{protocol}-{name}"))
             sampled = protocol == "paper" and subset.summary
             assert (seen["sampling"] is not None) == sampled
@@ -279,7 +279,7 @@ def test_no_network_is_a_sentence(stage: Stage, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_the_start_has_options_of_its_own(stage: Stage, given: Path, tmp_path: Path) -> None:
-    """A label for each start, whatever the order of its options; what is measured is the same."""
+    """Each start has one label for any order of its options, and the evaluation is the same."""
     (tmp_path / "texts").mkdir()
     for name in ("pg19", "code"):
         write_texts(tmp_path / "texts" / name)
@@ -355,7 +355,7 @@ def test_built_in_documents_train_one_model_from_scratch(stage: Stage) -> None:
 
 
 def kinds_of(task: Scrolls, batch: Batch) -> set[str]:
-    """Return the first words of a batch's documents, whose rows it looks at."""
+    """Check the rows of a batch and return the first words of their documents."""
     eos = task.tokenizer.eos
     kinds = set()
     assert batch.tokens.shape[1] <= task.length
@@ -421,7 +421,7 @@ def test_below_the_gate_nothing_is_ranked_beyond_the_trained_length(stage: Stage
         assert found[OOD] == ("partial" if status == "ranked" else status)
 
 
-@pytest.mark.slow  # every day test_miniature.py tries all constant answers
+@pytest.mark.slow  # test_miniature.py tries all constant answers, also among the quick tests
 def test_nothing_that_reads_no_document_scores_on_built_in_ones(stage: Stage) -> None:
     task = stage().task
     rows: dict[str, dict[Any, Measurement]] = {}
@@ -479,10 +479,14 @@ def test_titles_say_how_much_is_read_and_what_can_be_scored(stage: Stage, given:
 @pytest.mark.parametrize(
     ("spec", "changes", "message"),
     [
-        ("scrolls", {"protocol": "paper"}, "about the published documents: give them as --data"),
+        ("scrolls", {"protocol": "paper"}, "needs the published documents: give them as --data"),
         ("scrolls", {"tokenizer": "bpe:500"}, "no effect on the built-in documents"),
-        ("scrolls:items=0", {}, "no end of built-in documents: give scrolls:items 1 or more"),
-        ("scrolls:gate=101", {}, "gate is a percentage, not 101.0"),
+        (
+            "scrolls:items=0",
+            {},
+            "the number of built-in documents is unlimited: give scrolls:items 1 or more",
+        ),
+        ("scrolls:gate=101", {}, "gate must be a percentage, not 101.0"),
         ("scrolls", {"train": {"length": 55}}, "--train.length 55 is too short"),
     ],
 )
@@ -498,11 +502,11 @@ def test_what_built_in_documents_refuse(
 def test_an_output_leaves_room_for_the_input(
     stage: Stage, given: Path, spec: str, length: int
 ) -> None:
-    with pytest.raises(InputError, match=f"leaves too little of --train.length {length}"):
+    with pytest.raises(InputError, match=f"leaves too few of --train.length {length}"):
         stage(spec, data={"": given}, train={"length": length})
 
 
 @pytest.mark.parametrize(("limit", "fits"), [(0, False), (1, True), (35, True), (36, False)])
 def test_the_input_has_at_least_64_tokens(limit: int, fits: bool) -> None:
-    with nullcontext() if fits else pytest.raises(InputError, match="leaves too little"):
+    with nullcontext() if fits else pytest.raises(InputError, match="leaves too few"):
         check_limits({"quality": 1, "qasper": limit}, 100)

@@ -1,4 +1,4 @@
-"""The search for a learning rate and a constant: what it chooses, from tables of losses."""
+"""The search for a learning rate and a constant: its choices, given tables of losses."""
 
 import itertools
 import math
@@ -44,7 +44,7 @@ Losses = Callable[[Candidate, int], float | None]
 
 
 def search(folder: Path, seeds: tuple[int, ...] = SEEDS) -> Search:
-    """A search whose trials are given, for a task that trains 100 steps."""
+    """Return a search with given trials, for a task of 100 training steps."""
     task = SimpleNamespace(
         label="task",
         tuning=Tuning(GRID, seeds),
@@ -73,7 +73,7 @@ def test_of_equally_good_rates_the_smallest_is_preferred() -> None:
     assert prefer({LOW: 0.2, MIDDLE: SOLVED, HIGH: 1e-9}) == MIDDLE
     assert prefer({LOW: 0.014, MIDDLE: 0.005, HIGH: 0.02}) == LOW  # within three times
     assert prefer({LOW: 0.016, MIDDLE: 0.005, HIGH: 0.02}) == MIDDLE
-    assert prefer({LOW: 1.5, MIDDLE: 1.4, HIGH: 1.41}) == MIDDLE  # of text, no factor of three
+    assert prefer({LOW: 1.5, MIDDLE: 1.4, HIGH: 1.41}) == MIDDLE  # as for text: no factor of three
     assert prefer({LOW: 1.42, MIDDLE: 1.4, HIGH: 1.41}) == LOW
     assert prefer({LOW: math.inf, MIDDLE: 9.0, HIGH: math.inf}) == MIDDLE
 
@@ -98,13 +98,13 @@ def all_proposed(losses: Callable[[Candidate], float], values: tuple[str, ...]) 
 
 
 def far_from(best: float) -> Callable[[Candidate], float]:
-    """Losses that grow with the distance from a rate."""
+    """Return losses that grow with the distance from a rate."""
     return lambda candidate: 1 + abs(math.log(candidate.lr / best))
 
 
 @pytest.mark.parametrize("values", [(), ("100",), ("100", "1000")])
 def test_every_encoding_has_the_same_number_of_candidates(values: tuple[str, ...]) -> None:
-    """However its losses lie, unless a rate is found that solves the task."""
+    """This holds for any losses, unless a rate solves the task."""
     for best in np.geomspace(1e-5, 1.0, 20).tolist():
         found = all_proposed(far_from(best), values)
         assert len(found) == CANDIDATES
@@ -133,7 +133,7 @@ def test_an_edge_is_left_in_steps_of_the_grid() -> None:
 
 
 def test_the_worst_seed_decides(tmp_path: Path) -> None:
-    """A rate that is best with the first seed and fails with another one is not chosen."""
+    """A rate that is best with the first seed but fails with another one is not chosen."""
     table = {LOW: [0.5, 0.5, 0.5], MIDDLE: [0.2, 0.2, 0.2], HIGH: [0.0, 0.0, 0.9]}
     best, tried = choose(tmp_path, lambda c, seed: table.get(c, [1.0] * 3)[seed - 1000])
     assert best == MIDDLE
@@ -155,7 +155,7 @@ def test_where_all_diverge_smaller_rates_are_tried(tmp_path: Path) -> None:
         return None if candidate.lr > 2e-4 else 1.0
 
     assert choose(tmp_path, losses)[0] == Candidate(1e-4)
-    with pytest.raises(FloatingPointError, match="under any learning rate of 1e-4, 3e-4, 1e-3"):
+    with pytest.raises(FloatingPointError, match="with any learning rate of 1e-4, 3e-4, 1e-3"):
         choose(tmp_path / "other", lambda candidate, seed: None)
 
 
@@ -177,7 +177,7 @@ def test_a_value_of_the_encoding_is_chosen(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_cannot_be_chosen(tmp_path: Path) -> None:
-    """The choice is the one that all seeds of all candidates lead to, if three are enough."""
+    """The choice is the same as with all seeds of all candidates, if three finalists are enough."""
     rng = np.random.default_rng(0)
     for case in range(300):
         scale = 10 ** rng.uniform(-4, 0.5)
@@ -203,7 +203,7 @@ def test_at_most_three_get_all_seeds(tmp_path: Path) -> None:
 
 
 def test_trials_are_kept_by_rate_value_and_seed(tmp_path: Path) -> None:
-    """A search that is asked again trains nothing; another seed is another trial."""
+    """A repeated search trains nothing, and another seed is another trial."""
     numbers = itertools.count()
     losses: dict[tuple[Candidate, int], float] = {}
 
@@ -237,7 +237,7 @@ def test_an_edge_that_is_not_left_is_recorded(tmp_path: Path) -> None:
 
 
 def test_a_trial_ends_when_it_is_solved() -> None:
-    held_out = iter([1.0, SOLVED / 3])  # the first lessons are easier than what is measured
+    held_out = iter([1.0, SOLVED / 3])  # the first stages are easier than the held-out batches
     watch = Watch(100, lambda: next(held_out), None)
     assert not watch(5, 1.0)
     assert not watch(10, SOLVED / 3)
@@ -257,7 +257,7 @@ def test_a_trial_ends_halfway_when_it_is_hopeless(loss: float, ends: bool) -> No
 def test_a_trial_that_is_resumed_late_has_no_loss_halfway(tmp_path: Path) -> None:
     watch = Watch(100, lambda: 1.0, None)
     assert not watch(90, 0.02) and watch.halfway is None
-    known = []  # what the next trials are compared with
+    known = []  # later trials are compared with it
 
     def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:
         known.append(best)
@@ -278,7 +278,7 @@ def test_nothing_is_hopeless_without_another_trial_or_when_it_is_solved() -> Non
 
 
 def test_the_held_out_loss_is_a_mean_over_targets() -> None:
-    """Batches have different numbers of targets, and tokens without one do not count."""
+    """Batches have different numbers of targets, and tokens without a target do not count."""
     torch.manual_seed(0)
     config = ModelConfig(layers=1, heads=2, width=8, mlp_width=8, vocab_size=9, init_std=0.5)
     model = Decoder(config, Encoding).eval()
@@ -340,7 +340,7 @@ def test_training_goes_on_after_a_look_at_held_out_batches(
 @pytest.mark.parametrize("length", [14, 33, 128, 4096])
 @pytest.mark.parametrize("name", plugins.names("encoding"))
 def test_tunable_options(name: str, length: int) -> None:
-    """Their values make encodings, for rows of any length, and at most two of them."""
+    """There are at most two values, and each makes an encoding for rows of any length."""
     plugin = plugins.load("encoding", name)
     tunable = plugin.cls.tunable
     if tunable is None or tunable.option not in {o.name for o in plugins.options_of(plugin.cls)}:

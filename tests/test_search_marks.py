@@ -1,4 +1,4 @@
-"""Runs that ended much worse than the search are marked and counted."""
+"""Runs that ended much worse than their search are marked and counted."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Selective copying: rows read as defined, settings are what they say, means and the gate."""
+"""Selective copying: rows follow the definition; settings, means and the gate are as claimed."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.sequences.rows import END, Sequences
 from pe_bench.tasks.selective_copy import BLANK, FIRST_SYMBOL, SEP, START, SelectiveCopy
 
-BLANKS = (2, 4, 6, 8, 10, 12, 16, 32)  # where 8 are trained
+BLANKS = (2, 4, 6, 8, 10, 12, 16, 32)  # trained: 8
 
 
 def make(tmp_path: Path, preset: str = "quick", **options: Any) -> SelectiveCopy:
@@ -21,7 +21,7 @@ def make(tmp_path: Path, preset: str = "quick", **options: Any) -> SelectiveCopy
 
 
 def check(row: list[int], scored: list[bool], blanks: int, tokens: int, symbols: int) -> list[int]:
-    """Asserts that a whole row is as defined; where its blanks are."""
+    """Assert that a whole row follows the definition; return the places of its blanks."""
     assert row[0] == START and row[-1] == END and row.count(SEP) == 1
     question, answer = row[1 : row.index(SEP)], row[row.index(SEP) + 1 : -1]
     assert answer == [token for token in question if token != BLANK]
@@ -67,7 +67,7 @@ def test_means_over_numbers_of_blanks(tmp_path: Path) -> None:
 
 
 def copier() -> Oracle:
-    """Answers rightly; its outputs depend on what follows."""
+    """Return a model that answers correctly and whose outputs depend on later tokens."""
 
     def answer(ids: list[int]) -> list[int]:
         end = ids.index(SEP)

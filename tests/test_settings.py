@@ -1,4 +1,4 @@
-"""The settings of presets follow from the scores that the documentation shows."""
+"""The settings of presets follow from the scores in the documentation."""
 
 import sys
 from pathlib import Path

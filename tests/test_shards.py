@@ -18,7 +18,7 @@ from pe_bench.grid.shard import Shard
 
 
 def cells(tune: bool = False, start: bool = False) -> list[PlannedRun]:
-    """The cells of a grid of two tasks, five encodings and five seeds."""
+    """Return the runs of a grid of two tasks, five encodings and five seeds."""
     found = []
     for task in ("one", "two"):
         shared = SimpleNamespace(digest=lambda: "start") if start else None
@@ -42,7 +42,7 @@ def cells(tune: bool = False, start: bool = False) -> list[PlannedRun]:
 
 
 class Known:
-    """Estimates with given seconds by encoding; search and start take ten times as long."""
+    """Estimates with given seconds per encoding; search and start take ten times as long."""
 
     def __init__(self, **seconds: float) -> None:
         self.known = seconds
@@ -90,12 +90,12 @@ def test_no_shard_has_all_runs_of_an_encoding(count: int) -> None:
     for share in shares_of(cells(), count):
         for name in "abcd":
             own = [cell for cell in share if cell.run.encoding.label == name]
-            assert 10 // count <= len(own) <= -(-10 // count)  # of 2 tasks and 5 seeds
+            assert 10 // count <= len(own) <= -(-10 // count)  # for 2 tasks and 5 seeds
 
 
 @pytest.mark.parametrize("count", [2, 3, 8])
 def test_shards_take_equally_long(count: int) -> None:
-    """The encoding d takes 15 to 30 times as long; e is unknown, and counts as the mean."""
+    """Encoding d takes 15 to 30 times as long. Without an estimate, e counts as the mean."""
     seconds = {"a": 1.0, "b": 1.5, "c": 2.0, "d": 30.0, "e": 34.5 / 4}
     times = []
     for share in shares_of(cells(), count, UNEQUAL):
@@ -174,7 +174,7 @@ def test_a_shard_runs_its_runs(
 
 
 def test_a_share_that_does_not_exist() -> None:
-    with pytest.raises(InputError, match="shard 0/2: the first of 8 is 1/8"):
+    with pytest.raises(InputError, match="shard 0/2: of 8, they are 1/8"):
         Shard(0, 2)
     with pytest.raises(InputError, match="jobs must be at least 1, not 0"):
         ExecutionOptions(jobs=0)

@@ -1,4 +1,4 @@
-"""The search for shortcuts: it finds each kind in a task that has it, and in no other task."""
+"""The search for shortcuts finds each kind in a task that has it, and in no other task."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -47,11 +47,11 @@ Answer = Callable[[np.random.Generator, TokenIds], TokenIds]
 """Makes the targets (T,) of a row's tokens (T,), which are numbers from 0 on."""
 
 SYMBOLS = 5
-MANY = 50_000  # so many symbols that training seldom shows a token twice
+MANY = 50_000  # training rarely has one of these symbols twice
 
 
 class Rows(LengthGeneralizationTask):
-    """Rows of random tokens, and what is asked after the last of them, or after each.
+    """A task with rows of random tokens, and questions after the last one or after each.
 
     Training has 12 to 20 tokens, evaluation up to 40.
     """
@@ -96,7 +96,7 @@ class Rows(LengthGeneralizationTask):
 
 
 def sums(last: int, modulus: int) -> Answer:
-    """Return a rule: the sum of the last tokens and 1, so that it is not the last token."""
+    """Return a rule: the sum of the last tokens, plus 1 so that it is not the last token."""
 
     def answer(rng: np.random.Generator, row: TokenIds) -> TokenIds:
         return np.full(len(row), (row[-last:].sum() + 1) % modulus)
@@ -111,7 +111,7 @@ class Honest(Rows):
 
 
 class Constant(Rows):
-    """Nearly always the same token."""
+    """The answer is nearly always the same token."""
 
     @staticmethod
     def answer(rng: np.random.Generator, row: TokenIds) -> TokenIds:
@@ -119,7 +119,7 @@ class Constant(Rows):
 
 
 class Last(Rows):
-    """The last token, of so many that a table has seen few of them."""
+    """The answer is the last token, one of so large a number that a table has seen few of them."""
 
     symbols = MANY
 
@@ -129,7 +129,7 @@ class Last(Rows):
 
 
 class Position(Rows):
-    """The position of the last token."""
+    """The answer is the position of the last token."""
 
     @staticmethod
     def answer(rng: np.random.Generator, row: TokenIds) -> TokenIds:
@@ -137,7 +137,7 @@ class Position(Rows):
 
 
 class FromEnd(Rows):
-    """How many tokens are left, asked for everywhere."""
+    """The answer, after every token, is the number of remaining tokens."""
 
     everywhere = True
 
@@ -147,7 +147,7 @@ class FromEnd(Rows):
 
 
 class Candidate(Rows):
-    """The one token of the row that an answer can be; it is far from the end."""
+    """The answer is the only possible candidate in the row, far from the end."""
 
     def row(self, rng: np.random.Generator, size: int) -> TokenIds:
         row = rng.integers(SYMBOLS, 2 * SYMBOLS, size)
@@ -160,12 +160,12 @@ class Candidate(Rows):
 
 
 def ngram(context: int) -> type[Rows]:
-    """Return a task of the sum of so many last tokens."""
+    """Return a task whose answer is the sum of this number of last tokens."""
     rule = staticmethod(sums(context, 3))
     return type(f"Sum{context}", (Rows,), {"symbols": 3, "answer": rule})
 
 
-# Each with the shortcut that is named, and all that come halfway.
+# Each task with the reported shortcut, and with all shortcuts that come halfway.
 EVERY_TABLE = {CONSTANT, POSITION, FROM_END, "n-gram table"}  # these fall back to the constant
 TOYS: dict[str, tuple[type[Rows], str, set[str]]] = {
     "constant": (Constant, CONSTANT, EVERY_TABLE),
@@ -206,7 +206,7 @@ def test_an_honest_task_has_none(tmp_path: Path) -> None:
 class Sums(LengthGeneralizationTask):
     """Sums of earlier numbers: x_t = x_(t-1) + x_(t-2) + x_(t-3), or + x_0, modulo 11.
 
-    The second needs no x_0 either: x_t = 2 x_(t-1) - x_(t-3).
+    The second rule does not need x_0 either: x_t = 2 x_(t-1) - x_(t-3).
     """
 
     headline = Headline("exact_match", OOD)
@@ -242,7 +242,7 @@ class Sums(LengthGeneralizationTask):
 
 
 class Needles(LengthGeneralizationTask):
-    """Keys with values, of which one is asked for; no key is ever a value."""
+    """Keys with values, and a question about one key; no key is ever a value."""
 
     headline = Headline("string_match_all", OOD)
     point_metrics = ("string_match_all", "exact_match")
@@ -278,7 +278,7 @@ def by_subset(reaches: Sequence[Reach]) -> dict[str, tuple[str, int, int]]:
 
 
 def test_sums_that_three_numbers_tell(tmp_path: Path) -> None:
-    """A table of 4-grams knows both rules, as `posgen` once had them."""
+    """A table of 4-grams predicts both rules of an earlier version of `posgen`."""
     reaches = search(make_task(Sums, tmp_path))
     found = by_subset(reaches)
     assert {shortcut for shortcut, _, _ in found.values()} == {"4-gram table"}
@@ -292,7 +292,7 @@ def test_sums_that_three_numbers_tell(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_values_that_can_be_told_from_keys(tmp_path: Path) -> None:
-    """A value of the prompt answers without the question, as `ruler` once had it."""
+    """A random value of the prompt is a shortcut, as in an earlier version of `ruler`."""
     found = by_subset(search(make_task(Needles, tmp_path)))
     # One of 1, one of 4 and two of 4 values, where guessing names one or two of 16.
     assert found["single"] == (CANDIDATE, 100, 100)
@@ -305,7 +305,7 @@ class Explained(Position):
 
     Shortcuts:
         position table: that is the question, which this
-            line goes on about.
+            line continues.
         n-gram table of majority: another one.
 
     Args:
@@ -316,7 +316,7 @@ class Explained(Position):
 def test_a_docstring_explains_what_is_intended() -> None:
     assert explained(Position) == {}
     assert explained(Explained) == {
-        "position table": "that is the question, which this line goes on about.",
+        "position table": "that is the question, which this line continues.",
         "n-gram table of majority": "another one.",
     }
 
@@ -326,7 +326,7 @@ def test_what_comes_halfway_is_explained_and_nothing_else_is() -> None:
     more = Reach("", "5-gram table", 0.2, 0.75)
     less = Reach("", LAST, 0.4, float("nan"))
     wrong = judge([half, more, less], [], default=True) or ""
-    assert "n-gram table (20 % in distribution, 75 % out of it): mend the task" in wrong
+    assert "n-gram table (20 % in distribution, 75 % out of it); change the task" in wrong
     assert judge([half, more, less], ["n-gram table"], default=True) is None
     stale = "the docstring explains the shortcut 'last token', which does not come halfway"
     names = ["n-gram table", LAST]
@@ -338,7 +338,7 @@ def test_what_comes_halfway_is_explained_and_nothing_else_is() -> None:
 
 
 class Losses(Task):
-    """Measured in bits, with tables of its own."""
+    """A task measured in bits, with its own tables."""
 
     headline = Headline("bits", "far")
     presets = {"quick": Preset(TrainConfig(steps=1), TINY)}
@@ -358,7 +358,7 @@ def test_of_a_loss_the_first_table_is_chance_and_nothing_the_ceiling() -> None:
 
 def test_what_has_no_ceiling_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Losses, "metrics", {"bits": Metric("bits", higher_is_better=True)})
-    with pytest.raises(NotApplicable, match="what bits can be at best is not known"):
+    with pytest.raises(NotApplicable, match="the best value of bits is not known"):
         search(Losses(TaskContext()))
 
 
@@ -376,7 +376,7 @@ def batch_of(rows: list[list[Turn]]) -> Batch:
 
 
 def test_candidates_are_of_their_place_and_of_the_row() -> None:
-    """Of two places of an answer, the first has 11 and 12 in training, the second 21 and 22."""
+    """In training, the first place of an answer has 11 or 12, and the second 21 or 22."""
     train = [[Turn([5], [11, 21])], [Turn([5], [12, 22])]]
     baselines = Baselines([batch_of(train)], 30, places=True)
     test = batch_of([[Turn([11, 12, 21, 5, 11], [12, 21])], [Turn([22, 12, 5], [11, 22])]])

@@ -1,4 +1,4 @@
-"""The hooks of the documentation site, where mkdocs is installed: links, and what pages load."""
+"""The hooks of the documentation site, if mkdocs is installed: links, and loaded resources."""
 
 import importlib.util
 import sys
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def hooks() -> ModuleType:
-    """The hooks; they extend the path, which is put back."""
+    """Return the hooks, and restore the import path that they extend."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*sys.path])
         spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")

@@ -1,4 +1,4 @@
-"""State tracking: states follow from the symbols, tables are groups, training asks as declared."""
+"""State tracking: states follow from the symbols, tables are groups, training is as declared."""
 
 from collections import Counter
 from itertools import permutations
@@ -19,7 +19,7 @@ def make(tmp_path: Path, preset: str = "quick", **options: Any) -> StateTracking
 
 
 def state(task: StateTracking, kind: str, symbols: list[int], points: int = 3) -> int:
-    """What symbols come to, by the words of the docstring."""
+    """Return the state after symbols, by the definition in the docstring."""
     if kind == "majority":
         return int(symbols.count(1) > symbols.count(0))
     if kind == "parity":
@@ -28,7 +28,7 @@ def state(task: StateTracking, kind: str, symbols: list[int], points: int = 3) -
         return sum(symbols) % task.symbols["sum"]
     elements = list(permutations(range(points)))
     order = list(range(points))
-    for symbol in symbols:  # every further symbol rearranges what the ones before it have made
+    for symbol in symbols:  # every further symbol permutes the result of the symbols before it
         order = [order[place] for place in elements[symbol]]
     return elements.index(tuple(order))
 

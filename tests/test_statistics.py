@@ -36,7 +36,7 @@ def test_copies_of_an_item_add_no_certainty() -> None:
 
 
 def test_the_error_is_the_spread_over_repetitions() -> None:
-    """Of documents drawn again, each with windows that share most of their difficulty."""
+    """Documents are drawn repeatedly; the windows of a document have similar difficulty."""
     rng = np.random.default_rng(2)
     names = np.repeat(np.arange(40), 10)
     rows = []

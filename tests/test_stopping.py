@@ -1,4 +1,4 @@
-"""Signals, closed pipes and a plugin's `sys.exit`: a sentence, and nothing that is done is lost."""
+"""Signals, closed pipes and `sys.exit` of a plugin: a message, and no finished work is lost."""
 
 import errno
 import os
@@ -39,7 +39,7 @@ class Exits(Encoding):
 
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
-    """Those of a terminal, whoever has started the tests; its own are put back."""
+    """Set the signal handlers of a terminal, and restore the previous ones."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number in SIGNALS:
         usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
@@ -50,7 +50,7 @@ def handlers() -> Iterator[None]:
 
 
 def sending(number: signal.Signals, method: str) -> str:
-    """Return a task that sends its process a signal while it is trained or measured."""
+    """Return a task that sends its process a signal during training or evaluation."""
     kill = f"os.kill(os.getpid(), {number}) if 'GO_ON' not in os.environ else None"
     head, body = TASK.split(f"    def {method}(", 1)
     signature, body = body.split("\n", 1)
@@ -78,7 +78,7 @@ def test_a_signal_is_answered_with_a_sentence(
 ) -> None:
     (tmp_path / "toy.py").write_text(sending(number, method))
     assert toy()[0] == 128 + number
-    assert SIGNALS[number] + "the same command goes on from here" in capsys.readouterr().err
+    assert SIGNALS[number] + "the same command continues from here" in capsys.readouterr().err
     monkeypatch.setenv("GO_ON", "1")
     assert toy()[0] == 0
 
@@ -126,7 +126,7 @@ def test_a_closed_pipe_demotes_no_result(
         patch.setattr(sys, "stdout", stream)
         assert toy() == (0, [])
         assert record(tmp_path)[0]["status"] == "done"
-        assert toy(encodings=("nope", "rope"))[0] == 0  # the work goes on
+        assert toy(encodings=("nope", "rope"))[0] == 0  # the work continues
     assert record(tmp_path, "rope")[0]["status"] == "done"
 
 
@@ -239,13 +239,13 @@ def test_waiting_for_a_lock_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with locked(tmp_path / "lock", "the same model"):
         assert not other.is_locked
     (line,) = said
-    assert line.startswith("waiting for another process, which works on the same model")
+    assert line.startswith("waiting for another process that works on the same model")
 
 
 def test_a_cache_that_is_complete_may_be_read_only(
     toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("pe_bench.runs.run.drop_weights", lambda folder: None)  # as of a start
+    monkeypatch.setattr("pe_bench.runs.run.drop_weights", lambda folder: None)  # keep weights
     toy("--results", "one")
     opened, made = os.open, os.mkdir
 
@@ -297,6 +297,6 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         worker = int(parent.stdout.readline())
-        os.kill(worker, signal.SIGINT)  # this is its parent's to answer
+        os.kill(worker, signal.SIGINT)  # the parent handles this
         parent.kill()
         parent.communicate()  # the worker shares its output, which ends with both

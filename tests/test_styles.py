@@ -1,4 +1,4 @@
-"""The style that an encoding of the user's declares is kept in its record and drawn."""
+"""The style that a user's encoding declares is recorded and drawn."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a run ends with: its table beside earlier ones, a fresh report, what to type next."""
+"""The end of a run: its table beside earlier runs, a new report, and the next command."""
 
 import shutil
 import subprocess
@@ -68,7 +68,7 @@ def test_tuned_baselines_stand_below(capsys: pytest.CaptureFixture[str]) -> None
     assert run("--encoding", "alibi", "--train.lr", "0.1", "--no-report") == 0
     capsys.readouterr()
     assert run("--encoding", "nope", "--no-report") == 0
-    own, words, below = capsys.readouterr().out.partition("Measured before under the same settings")
+    own, words, below = capsys.readouterr().out.partition("Measured before with the same settings")
     assert words and "but with a learning rate tuned" in below
     assert "nope" in own and "rope" not in own.partition("next:")[0]
     assert "rope" in below.partition("took")[0] and "alibi" not in own + below.partition("took")[0]
@@ -81,7 +81,7 @@ def test_memory_is_that_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "clear_refs").read_text() == "5"
     (tmp_path / "status").write_text("VmPeak:\t  99 kB\nVmHWM:\t  12 kB\nVmRSS:\t  7 kB\n")
     assert environment.peak_memory("cpu") == 12 * 1024
-    (tmp_path / "status").unlink()  # another system has the peak of the whole process
+    (tmp_path / "status").unlink()  # other systems report the peak of the whole process
     assert environment.peak_memory("cpu") > 2**20
 
 
@@ -126,7 +126,7 @@ def test_only_what_ran_is_drawn_and_only_once(tmp_path: Path) -> None:
     assert picture.name.startswith("lm") and "lm-" in (tmp_path / "leaderboard.md").read_text()
     shown = picture.stat().st_ino
     write_report(tmp_path, ran=[first])
-    assert picture.stat().st_ino == shown  # it shows what is there
+    assert picture.stat().st_ino == shown  # the present picture is kept
     put(tmp_path, "rope", [replace(SCORE, value=9.0), *CURVE])
     write_report(tmp_path, ran=[other])
     assert picture.stat().st_ino == shown
@@ -150,7 +150,7 @@ def test_a_damaged_run_beside_stops_nothing(capsys: pytest.CaptureFixture[str]) 
     [
         (["a b", "rope"], "pe-bench compare 'a b' rope"),
         (["a", "b", "c"], "pe-bench compare --all"),
-        (["rope"], "the same with another encoding"),
+        (["rope"], "the same command with another encoding"),
     ],
 )
 def test_what_to_type_next(encodings: list[str], says: str) -> None:
@@ -172,11 +172,14 @@ def test_a_clone_stays_clean(tmp_path: Path) -> None:
         [*git, "status", "--porcelain"], cwd=tmp_path, check=True, capture_output=True, text=True
     )
     assert status.stdout == ""
-    committed.write_text("changed")  # what is committed is not ignored
+    committed.write_text("changed")  # committed files are not ignored
     changed = subprocess.run([*git, "diff", "--quiet"], cwd=tmp_path)
     assert changed.returncode == 1
 
 
 def test_other_options_than_the_defaults_are_not_left_out() -> None:
-    assert summary._suggest(["tape"], None, "") == "the same with --encoding rope, to compare with"
+    assert (
+        summary._suggest(["tape"], None, "")
+        == "the same command with --encoding rope, for comparison"
+    )
     assert summary._suggest(["tape"], "lm", " --results r").endswith("--task lm --results r")

@@ -1,4 +1,4 @@
-"""Sequences put together from parts, and exact match from one forward pass."""
+"""Sequences concatenated from parts, and exact match from one forward pass."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ NAMES = plugins.names("encoding")
 
 
 def sequences() -> Sequences:
-    """Three rows: 5 6 | 9 | 7 8 END, 5 | 9 | 7 END and 9 | END."""
+    """Return three rows: 5 6 | 9 | 7 8 END, 5 | 9 | 7 END and 9 | END."""
     first, second = np.array([[5, 6], [5, 0], [0, 0]]), np.array([[7, 8], [7, 0], [0, 0]])
     sizes = np.array([2, 1, 0])
     return concatenate(
@@ -85,7 +85,7 @@ def decoder(spec: str, std: float = 0.3) -> Decoder:
 
 
 def rows_half_right(model: Decoder, rows: int) -> Sequences:
-    """Prompts of 2 to 9 tokens; the right answer of every other one is what the model writes."""
+    """Return prompts of 2 to 9 tokens; the model writes the right answer to every other one."""
     random = np.random.default_rng(0)
     sizes = random.integers(2, 10, rows)
     prompts = [random.integers(2, 12, size).tolist() for size in sizes]
@@ -102,7 +102,7 @@ def rows_half_right(model: Decoder, rows: int) -> Sequences:
 
 
 def by_decoding(model: Decoder, items: Sequences) -> list[bool]:
-    """Exact match the slow way."""
+    """Return exact match by decoding, token by token."""
     found = []
     for ids, scored, length in zip(items.ids, items.scored, items.lengths, strict=True):
         gold = ids[:length][scored[:length]].tolist()
@@ -145,7 +145,7 @@ def test_which_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Whole(Encoding):
-    """Sees how long the row is."""
+    """An encoding that depends on the length of the row."""
 
     prefix_consistent = False
     seen: list[tuple[int, ...]]

@@ -1,4 +1,4 @@
-"""Without sigma, the state of TAPE is that of RoPE times a real number (docs/tape.md)."""
+"""Without sigma, the state of TAPE is the state of RoPE times a real number (docs/tape.md)."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""docs/tape.md has the comparison of TAPE with RoPE in the committed results."""
+"""The comparison of TAPE with RoPE in docs/tape.md agrees with the committed results."""
 
 import importlib.util
 import re
@@ -19,7 +19,7 @@ def test_the_page_has_the_numbers_of_the_committed_results() -> None:
     folders = [page.read(folder) for folder in ("quick", "scrolls")]
     assert found == [page.compose(folders)], "run python docs/tape_table.py"
     significant = [v.table.about.task for f in folders for v in f.tasks if v.difference.significant]
-    assert significant == ["mqar"]  # as the sentences below the table say
+    assert significant == ["mqar"]  # as in the sentences below the table
     unlearned = [
         verdict.table.about.task
         for found in folders

@@ -1,4 +1,4 @@
-"""Every check of tasks catches what it is there for, and nothing else."""
+"""Every check of tasks detects its defect, and no other check fails because of it."""
 
 from pathlib import Path
 from typing import Any
@@ -47,17 +47,17 @@ class Sorting(LengthGeneralizationTask):
         return collate(samples)
 """
 
-# What is replaced in the task above, by what; the check that fails, and what it says.
+# A part of the task above and its replacement; the check that fails, and its message.
 BROKEN = {
     "draws batches from no seed": (
         "default_rng([seed, step])",
         "default_rng()",
-        {"batch": "step 5 of seed 0 gives another batch when it is asked for again"},
+        {"batch": "step 5 of seed 0 gives another batch in a second call"},
     ),
     "counts its batches": (
         "default_rng([seed, step])",
         "default_rng([seed, step, next(calls)])",
-        {"batch": "step 5 of seed 0 gives another batch when"},
+        {"batch": "step 5 of seed 0 gives another batch in"},
     ),
     "remembers its first batch": (
         "        rng = np.random.default_rng([seed, step])",
@@ -109,7 +109,7 @@ BROKEN = {
     "has a headline without a direction": (
         'Headline("exact_match", OOD)',
         'Headline("speed", OOD)',
-        {"headline": "whether a higher speed is better stands nowhere: add it to `metrics`"},
+        {"headline": "the metric speed has no direction: add it to `metrics`"},
     ),
     "has longer items than declared": (
         "    def draw(",
@@ -135,7 +135,7 @@ BROKEN = {
         "self.train.batch_size)).batch()._replace(targets=torch.zeros(64, 2).long())",
         {"ids": "expected (B, T) of both"},
     ),
-    "summarizes what is not there": (
+    "summarizes a missing subset": (
         "    def draw(",
         "    def summarize(self, measured):\n        rows = super().summarize(measured)\n"
         "        return [rows[0], *rows[1:]]\n\n    def draw(",
@@ -147,7 +147,7 @@ BROKEN = {
         "        rows = super().evaluate(model, subset, seed, journal).rows\n"
         "        return Evaluation([replace(row, n=next(calls)) for row in rows])\n\n"
         "    def draw(",
-        {"resume": "cells gives other rows when it goes on from its journal"},
+        {"resume": "cells gives other rows when it resumes from its journal"},
     ),
 }
 
@@ -166,7 +166,7 @@ def write(tmp_path: Path) -> Any:
 
 
 def findings(spec: str, cache: Path) -> dict[str, str]:
-    """Return the name of each check that does not hold, and why."""
+    """Return the name of each failed check, and the reason."""
     found = examine(TaskSubject(plugins.load("task", spec, "quick"), cache))
     assert list(found) == list(CHECKS)
     return {name: finding.reason for name, finding in found.items() if finding.bad}
@@ -222,7 +222,7 @@ def test_a_shortcut_fails_until_the_docstring_explains_it(write: Any, tmp_path: 
 
 @pytest.mark.slow
 def test_rows_that_recur_by_chance_are_not_compared(tmp_path: Path) -> None:
-    """Copying a list of one symbol is trained and measured: there are but few such lists."""
+    """There are few lists of one symbol, so training and evaluation share some."""
     subject = TaskSubject(plugins.load("task", "copying:samples=50", "quick"), tmp_path)
     assert examine(subject)["apart"].status == "ok"
 
@@ -249,9 +249,7 @@ def test_the_command_tells_kinds_apart(
     write("default_rng([seed, step])", "default_rng([seed, step, next(calls)])")
     assert main(["check", "./sorting.py"]) == 1
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == (
-        "sorting.py: batch: step 5 of seed 0 gives another batch when it is asked for again"
-    )
+    assert last == ("sorting.py: batch: step 5 of seed 0 gives another batch in a second call")
     assert main(["check", "./sorting.py:sampels=4"]) == 2
     assert "no option 'sampels' (did you mean 'samples'?)" in capsys.readouterr().err
 

@@ -1,7 +1,7 @@
 """Every task satisfies the interface: batches, items, means, baselines, settings.
 
 The tests are written once against `Task`, or against `LengthGeneralizationTask`, and run on every
-task in the folder. What a task alone defines is tested in a separate file.
+task in the folder. Separate files test the details of single tasks.
 """
 
 import json
@@ -58,10 +58,10 @@ PRESETS = [
     (name, preset)
     for name in SYNTHETIC
     for preset, content in CLASSES[name].presets.items()
-    if content.starts_from is None  # which may need a download
+    if content.starts_from is None  # others may need a download
 ]
 
-# Tokens that answers consist of, in preset quick.
+# Number of different tokens in answers, in preset quick.
 SYMBOLS = {
     "addition": 11,
     "chained-facts": 16,
@@ -111,7 +111,7 @@ def place(row: Measurement) -> tuple[str, str, int | None, str]:
 
 
 def phases(task: Task) -> Sequence[str | None]:
-    """Return what `batch` is called with."""
+    """Return the arguments of `batch` for each training phase."""
     return task.subsets[:2] if task.trains_each_subset else [None]
 
 
@@ -173,7 +173,7 @@ def test_an_untrained_model_can_be_measured(
         return hidden(self, tokens, *args, **more)
 
     monkeypatch.setattr(Decoder, "hidden", watch)
-    few = 8 if name == "perplexity" else 2  # of its tokens one in 17 is a key token
+    few = 8 if name == "perplexity" else 2  # one in 17 tokens is a key token
     made = stage(name, tmp_path, few)
     model = made.make_model(plugins.load("encoding", "nope"), 0).eval()
     measured = []
@@ -188,7 +188,7 @@ def test_an_untrained_model_can_be_measured(
     rows = [*measured, *made.task.summarize(measured)]
     assert measured and all(row.n > 0 and row.value == row.value for row in rows)
     assert not any(row.ci_low > row.value or row.ci_high < row.value for row in rows)
-    if name not in ("efficiency", "properties"):  # which measure no items
+    if name not in ("efficiency", "properties"):  # these have no items
         check_items(rows, items, tmp_path)
     keys = [(row.subset, row.metric, row.length, row.second_axis) for row in rows]
     assert len(keys) == len(set(keys))  # each number once
@@ -244,7 +244,7 @@ def test_logits_that_are_not_finite_are_no_wrong_answers(name: str, tmp_path: Pa
 
 
 def knowing(task: LengthGeneralizationTask, **options: Any) -> Oracle:
-    """Return a model that knows the answer to every item, by its prompt or by the whole row."""
+    """Return a model that knows the answer to every item, from its prompt or the whole row."""
     known: dict[tuple[int, ...], list[int]] = {}
     for subset, cell in cells_of(task):
         for row, targets in zip(*map(Tensor.tolist, task.items(subset, cell).batch()), strict=True):
@@ -269,7 +269,7 @@ def trimmed(row: list[int]) -> tuple[int, ...]:
 @pytest.mark.parametrize("name", SYNTHETIC)
 def test_right_answers_count_and_wrong_ones_do_not(name: str, tmp_path: Path) -> None:
     task = whole(name, tmp_path, samples=2)
-    consistent = name != "ruler"  # which looks at what is generated
+    consistent = name != "ruler"  # ruler scores generated text
     right = measure(task, knowing(task, prefix_consistent=consistent), tmp_path / "right")
     silent = Oracle(lambda _: [], vocab_size=task.vocabulary.vocab_size)
     wrong = measure(task, silent, tmp_path / "wrong")
@@ -298,12 +298,12 @@ def split_of(task: LengthGeneralizationTask, row: Measurement) -> str:
 
 
 def is_right(subset: str, cell: EvalPoint) -> bool:
-    """Tell whether a made-up model solves a cell: half of them, by a checksum of their names."""
+    """Return whether a hypothetical model solves a point: half of them, by a checksum of names."""
     return zlib.crc32(f"{subset} {cell.length} {cell.second_axis}".encode()) % 2 == 0
 
 
 def scored(task: LengthGeneralizationTask) -> Iterator[Measurement]:
-    """Yield the rows of a model that solves half of the cells."""
+    """Yield the rows of a model that solves half of the points."""
     for subset, cell in cells_of(task):
         values = np.full(3, int(is_right(subset, cell)))
         for items in task.measure(subset, cell, Scores(values, values * 0 + 1, values, values)):
@@ -329,7 +329,7 @@ def test_means_are_those_of_the_cells_that_name_them(name: str, tmp_path: Path) 
         assert found == {place: pytest.approx(np.mean(group)) for place, group in groups.items()}
 
 
-# What a task declares.
+# Declarations of a task.
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -380,7 +380,7 @@ def test_a_synthetic_task_refuses_what_has_no_effect(name: str, tmp_path: Path) 
     with pytest.raises(InputError, match=f"{name}:samples must be from 1 to 100000, not 0"):
         stage(name, tmp_path, few=0)
     for gate in (-1.0, 100.5):
-        with pytest.raises(InputError, match=f"gate is a percentage, not {gate}"):
+        with pytest.raises(InputError, match=f"gate must be a percentage, not {gate}"):
             synthetic(name, tmp_path, gate=gate)
     with pytest.raises(InputError, match=r"makes its own [a-z]+: leave out --data"):
         synthetic(name, tmp_path, data=tmp_path)
@@ -398,7 +398,7 @@ def test_subsets_that_do_not_exist(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", some_slow(SYNTHETIC, everyday=("addition", "selective-copy")))
 def test_options_of_a_spec_go_before_those_of_the_preset(name: str, tmp_path: Path) -> None:
-    """Also where they are what the constructor would take: the preset may say otherwise."""
+    """This includes options that equal defaults of the constructor but not of the preset."""
     cls = CLASSES[name]
     for option in plugins.options_of(cls):
         for preset, content in cls.presets.items():
@@ -442,7 +442,7 @@ def test_the_lengths_of_a_synthetic_task_are_those_of_its_rows(name: str, tmp_pa
 
 @pytest.mark.parametrize("name", SYNTHETIC)
 def test_items_depend_on_their_cell_alone(name: str, tmp_path: Path) -> None:
-    """Neither on the instance nor on what was asked for before, and cells share no items."""
+    """Items depend neither on the instance nor on earlier calls, and points share no items."""
     task = whole(name, tmp_path, samples=2)
     cells = cells_of(task)
     batches = [task.items(*key).batch() for key in cells]
@@ -505,7 +505,7 @@ def test_baselines_have_the_rows_of_a_model(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", [*TASKS, "recall:kinds=all"])
 def test_shipped_tasks_pass_every_check(spec: str, cache_folder: Path) -> None:
-    """Among others, no shortcut comes halfway from chance to the ceiling unexplained."""
+    """For example, every shortcut that comes halfway from chance to the ceiling is explained."""
     subject = TaskSubject(plugins.load("task", spec, "quick"), cache_folder)
     bad = {name: found.reason for name, found in examine(subject).items() if found.bad}
     assert bad == {}

@@ -1,4 +1,4 @@
-"""A score that is given the correct tokens before it says so wherever it is shown."""
+"""A score that is given the correct earlier tokens says so wherever it is shown."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ GIVEN = "given the correct tokens before it"
 
 
 def table_of(root: Path, metric: str) -> Table:
-    """Return a table whose columns, curves and maps are of one metric."""
+    """Return a table whose columns, curves and maps show one metric."""
     views = (Column("far", metric), Curve("near", metric), Heatmap("grid", metric, ""))
     for encoding in ("rope", "nope", "alibi", "t5"):
         rows = [Measurement("far", metric, 50.0, 9, length=8)]
@@ -64,7 +64,7 @@ def test_a_table_says_it_in_the_heading_that_ranks(metric: str, said: bool, tmp_
 
 
 def test_answers_of_several_tokens_say_it() -> None:
-    """`accuracy` is of tasks whose answers are single tokens: nothing of an answer is given."""
+    """`accuracy` belongs to tasks with answers of one token, so no part of an answer is given."""
     forced = {name for name, metric in METRICS.items() if metric.given}
     assert forced == TEACHER_FORCED - {"accuracy"}
     assert describe_metric("exact_match").full_title == "exact match"

@@ -125,8 +125,8 @@ def test_equals_the_official_values(real_documents: Path, tmp_path: Path) -> Non
         ("bleu", ["a"], [["a"]], "unknown metric 'bleu'"),
         ("f1", [], [], "0 predictions and 0 lists"),
         ("f1", ["a"], [["a"], ["b"]], "1 predictions and 2 lists"),
-        ("f1", ["a", "b"], [["a"], []], "references 1 should be a list"),
-        ("em", ["a"], ["abc"], "references 0 should be a list"),
+        ("f1", ["a", "b"], [["a"], []], "references 1 must be a list"),
+        ("em", ["a"], ["abc"], "references 0 must be a list"),
         ("em", [None], [["abc"]], "prediction 0 is None"),
     ],
 )
@@ -176,4 +176,4 @@ def test_evaluate_loads_the_module_offline_both_ways(tmp_path: Path) -> None:
     names = [name for name in values if not name.endswith("_stderr")]
     assert names == ["f1", "em", "rouge1", "rouge2", "rougeL", "rgm", "error"]
     assert "'default'" in values["error"]
-    assert not list((tmp_path / "cache").rglob("*.py"))  # nothing there is ever run
+    assert not list((tmp_path / "cache").rglob("*.py"))  # no code is copied there

@@ -1,4 +1,4 @@
-"""`--timeout`: a run that takes too long fails by name, and the next call continues it."""
+"""`--timeout`: a run that takes too long fails with a message, and the next call continues it."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def test_the_limit_begins_with_start() -> None:
     limit.check("before the start")
     limit.start()
     limit.check("after one minute")
-    message = r"timed out after 2 min \(--timeout\), at the end: the same command goes on"
+    message = r"timed out after 2 min \(--timeout\), at the end: the same command continues"
     with pytest.raises(TimedOut, match=message):
         limit.check("at the end")
 

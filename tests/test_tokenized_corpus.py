@@ -1,4 +1,4 @@
-"""Ids on disk, tokenized or as they come."""
+"""Token ids on disk: tokenized texts, and given files of ids."""
 
 import json
 import os
@@ -64,7 +64,7 @@ def test_a_corpus_is_tokenized_once(corpus: Corpus, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12 and later
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12 and later
 @pytest.mark.parametrize("processes", [1, 2])
 def test_slices_go_across_the_chunks_of_a_column(
     corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
@@ -94,7 +94,7 @@ def test_tokens_are_significant(corpus: Corpus, tmp_path: Path) -> None:
     assert second.read(0, 1).dtype == np.uint32
     assert documents(first) == documents(second)
     assert len(list((cache / "tokens").iterdir())) == 2
-    with pytest.raises(InputError, match="has no document: give more of it"):
+    with pytest.raises(InputError, match="has no document: give more text"):
         corpus_tokens(replace(corpus, test=Piece()), BYTES, cache).test()
 
 
@@ -128,12 +128,12 @@ def test_what_is_damaged_is_made_again(
     path.write_bytes(CUT[how](whole))
     changed = path.read_bytes() != whole
     if name.startswith("datasets"):
-        shutil.rmtree(cache / "tokens")  # else it is not needed
+        shutil.rmtree(cache / "tokens")  # otherwise the text is not needed
     found = documents(corpus_tokens(corpus, BYTES, cache).test())
     assert found == expected
     assert (f"pe-bench: {path} " in capsys.readouterr().err) == changed
     assert documents(corpus_tokens(corpus, BYTES, cache).test()) == expected
-    assert not capsys.readouterr().err  # it has healed
+    assert not capsys.readouterr().err  # repaired
     assert not list(cache.rglob("*.damaged*"))
 
 
@@ -194,7 +194,7 @@ def test_a_file_of_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert (train.ids[0:99].tolist(), test.ids[0:99].tolist()) == (ids[:18], ids[18:])
     assert (train.starts.tolist(), train.ends.tolist(), train.bounded) == ([0], [18], False)
     assert (test.starts.tolist(), test.ends.tolist(), test.bounded) == ([0], [2], False)
-    said = "20 tokens, not known where documents begin; id 1 occurs 2 times, id 2 occurs 1 times\n"
+    said = "20 tokens without document boundaries; id 1 occurs 2 times, id 2 occurs 1 times\n"
     assert capsys.readouterr().out == f"{path}: {said}"
     assert tokens.name == "books"
     changed = file_tokens(write(path, [*ids[:-1], 9]), BYTES)
@@ -229,8 +229,12 @@ def test_a_folder_of_ids(tmp_path: Path) -> None:
     [
         (b"\x01\x00\x02", 260, "has 3 bytes, .* need an even number above 0: give a file of raw"),
         (b"", 260, "has 0 bytes"),
-        (b"\x04\x01", 260, r"has the id 260, .* give the tokenizer\.json that .* as --tokenizer"),
-        (b"\x01\x00", 2**16 + 1, "below 65536 and the vocabulary of bytes has 65537: give the"),
+        (
+            b"\x04\x01",
+            260,
+            r"has the id 260, .* give the tokenizer\.json of the file as --tokenizer",
+        ),
+        (b"\x01\x00", 2**16 + 1, "below 65536, but the vocabulary of bytes has 65537: give the"),
     ],
 )
 def test_files_that_are_not_ids(tmp_path: Path, content: bytes, size: int, sentence: str) -> None:

@@ -61,7 +61,7 @@ def added(index: int, content: str, special: bool = True) -> Json:
 
 
 def gpt_like(file: Json) -> Json:
-    """Byte-level, but with all that changes the bytes: prefix space, NFC, truncation, padding."""
+    """Return a byte-level vocabulary with a prefix space, NFC, truncation and padding."""
     size = len(file["model"]["vocab"])
     extra = [added(size, "<|endoftext|>"), added(size + 2, "  ", special=False)]
     extra += [added(size + 3, "<mask>", special=False) | {"lstrip": True, "rstrip": True}]
@@ -81,7 +81,7 @@ def gpt_like(file: Json) -> Json:
 
 
 def llama_like(metaspace: bool) -> Json:
-    """Words with a visible space, bytes for the rest, and a space put before the text."""
+    """Return a vocabulary of words with a visible space, with bytes and a prefix space."""
     words = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     words += [SPACE, *"plainwords", "é", "pl", "pla", f"{SPACE}w", f"{SPACE}wo"]
     words += [f"{SPACE}{SPACE}"]
@@ -168,7 +168,7 @@ def test_bpe_is_fitted_to_the_train_split_once(corpus: Corpus, tmp_path: Path) -
     corpus.train[0].files[0].path.unlink()
     cached = load_tokenizer("bpe:320", corpus, tmp_path / "cache")
     assert cached.fingerprint == first.fingerprint
-    other = load_tokenizer("bpe:321", corpus, tmp_path / "cache")  # of the text that is kept
+    other = load_tokenizer("bpe:321", corpus, tmp_path / "cache")  # from the cached text
     assert other.fingerprint != first.fingerprint
     with pytest.raises(InputError, match=r"a\.txt differs"):
         load_tokenizer("bpe:320", corpus, tmp_path / "new")
@@ -183,7 +183,7 @@ def test_a_damaged_vocabulary_is_fitted_again(
     (path,) = (tmp_path / "tokenizers").glob("*.json")
     path.write_bytes(path.read_bytes().replace(b"\xc4\xa0", b"x", 1))
     assert load_tokenizer("bpe:320", corpus, tmp_path).fingerprint == first.fingerprint
-    assert f"{path} is not as it was written" in capsys.readouterr().err
+    assert f"{path} has changed since it was written" in capsys.readouterr().err
 
 
 def test_an_id_beyond_all_reason_is_refused(corpus: Corpus, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_an_id_beyond_all_reason_is_refused(corpus: Corpus, tmp_path: Path) -> N
     file["model"]["vocab"]["!"] = 4_000_000_000
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(file), encoding="utf-8")
-    with pytest.raises(InputError, match="has the id 4,000,000,000, and ids must be below"):
+    with pytest.raises(InputError, match="has the id 4,000,000,000, but ids must be below"):
         load_tokenizer(str(path), corpus, tmp_path)
 
 
@@ -256,7 +256,7 @@ def test_a_tokenizer_that_loses_bytes(fault: str, corpus: Corpus, tmp_path: Path
 
 
 def test_a_tokenizer_without_some_bytes(corpus: Corpus, tmp_path: Path) -> None:
-    """As that of SmolLM2: it is taken, and a text with another byte is refused."""
+    """It is accepted, as for SmolLM2, and a text with such a byte is refused."""
     file = fitted_json(corpus, tmp_path)
     without = ["\u0104", "\u0106", "ñ"]  # bytes 0x04, 0x06 and 0xf1
     vocab = [token for token in file["model"]["vocab"] if not set(without) & set(token)]
@@ -305,7 +305,7 @@ def test_import_is_cheap() -> None:
 
 
 def with_words(*words: str) -> Json:
-    """A llama-like vocabulary with these as well."""
+    """Return a Llama-like vocabulary with additional words."""
     file = llama_like(metaspace=False)
     vocab = file["model"]["vocab"]
     vocab |= {word: len(vocab) + index for index, word in enumerate(words)}
@@ -321,7 +321,7 @@ SENTENCES = ["plain words", " words", "  w", "Yes", "é\n wo", "", "</s> w", "w"
 
 @pytest.mark.parametrize("layout", ["llama", "metaspace", "gpt"])
 def test_a_text_is_encoded_as_by_the_library(layout: str, corpus: Corpus, tmp_path: Path) -> None:
-    """With the space before it that Llama's files put there, which no text of theirs lacks."""
+    """Llama's files put a space before every text."""
     if layout == "gpt":
         file = gpt_like(fitted_json(corpus, tmp_path / "other"))
         file |= {"truncation": None, "padding": None}
@@ -419,7 +419,7 @@ def test_exported_files_have_the_special_tokens(tokenizer: Tokenizer, tmp_path: 
     for text in SENTENCES:
         ids = tokenizer.encode_text(text).tolist()
         assert own.encode_text(text).tolist() == ids
-        if "</s>" not in text:  # which the library takes for the special token
+        if "</s>" not in text:  # the library reads it as the special token
             assert theirs.encode(text, add_special_tokens=False) == ids
     again = export(own, tmp_path / "again")
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -427,7 +427,7 @@ def test_exported_files_have_the_special_tokens(tokenizer: Tokenizer, tmp_path: 
 
 
 def test_special_tokens_are_those_of_the_config(corpus: Corpus, tmp_path: Path) -> None:
-    """Names that are not known, as those of DeepSeek, and others than the config's."""
+    """They may have unknown names, as in DeepSeek, and differ from the known names."""
     file = fitted_json(corpus, tmp_path / "other")
     size = len(file["model"]["vocab"])
     names = ["<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<\uff5cend\uff5c>", "</s>"]

@@ -1,4 +1,4 @@
-"""Position ids in training: plain ones, all grown by one number, or random and ascending."""
+"""Position ids in training: contiguous, shifted by one random number, or random and ascending."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ TOKENS = torch.tensor([[4, 9, 4, 1], [3, 3, 7, 2]])
 
 
 class Noting(Encoding):
-    """Notes the ids of each forward pass."""
+    """An encoding that records the ids of each forward pass."""
 
     def __init__(self, model: ModelConfig, layer: int = 0, **options: Any) -> None:
         super().__init__(model, layer, **options)
@@ -38,14 +38,14 @@ class Noting(Encoding):
 
 
 def noted(times: int = 1, training: bool = True, **options: Any) -> Tensor:
-    """The ids of forward passes under one seed, (times, S)."""
+    """Return the ids of forward passes with one seed, (times, S)."""
     model = Decoder(SMALL, lambda config, _: Noting(config, **options)).train(training)
     torch.manual_seed(0)
     for _ in range(times):
         model(TOKENS)
     encoding = model.encoding
     assert isinstance(encoding, Noting)
-    # Every layer is given the same.
+    # All layers get the same ids.
     for i, ids in enumerate(encoding.embedded):
         assert ids.shape == (1, 4)
         assert all(torch.equal(ids, other) for other in encoding.biased[2 * i : 2 * i + 2])
@@ -70,7 +70,7 @@ def test_evaluation_has_frozen_random_ids_after_random_ones_in_training() -> Non
     assert (encoding.prefix_consistent, encoding.max_position) == (True, 2048)
     seen = []
     for encoding.eval_sample in range(4):
-        torch.manual_seed(encoding.eval_sample)  # the global generator has no say
+        torch.manual_seed(encoding.eval_sample)  # the global generator has no effect
         plain = torch.arange(9)[None]
         ids = encoding.draw_positions(plain, torch.tensor([9, 9]))
         assert ids.shape == (1, 9) and (ids.diff() > 0).all()
@@ -96,7 +96,7 @@ def test_offset_grows_all_ids_by_one_number_below_the_limit() -> None:
 def test_random_ids_ascend_below_the_limit() -> None:
     ids = noted(200, train_positions="random", max_train_position=6)
     assert (ids.diff(dim=1) > 0).all() and ids.min() == 0 and ids.max() == 5
-    assert len(ids.unique(dim=0)) == 15  # all there are
+    assert len(ids.unique(dim=0)) == 15  # all possible draws
     far = noted(40, train_positions="random")  # 2048 of them
     assert (far.diff(dim=1) > 0).all()
     assert far.max() < 2048 and far.float().mean() == pytest.approx(1023.5, abs=250)
@@ -106,7 +106,7 @@ def test_random_ids_ascend_below_the_limit() -> None:
 def test_draws_follow_the_seed(how: Any) -> None:
     first = noted(20, train_positions=how)
     assert torch.equal(first, noted(20, train_positions=how))
-    assert len(first.unique(dim=0)) > 15  # anew in each forward pass
+    assert len(first.unique(dim=0)) > 15  # new in each forward pass
 
 
 @pytest.mark.parametrize("how", ["offset", "random"])
@@ -124,7 +124,7 @@ def test_more_tokens_than_ids_are_refused(how: Any) -> None:
 
 @pytest.mark.parametrize("how", ["offset", "random"])
 def test_ids_with_ties_and_gaps_keep_their_order(how: Any) -> None:
-    """What an encoding that counts something else than tokens may give."""
+    """Such ids come from encodings that do not count tokens."""
     positions = torch.tensor([[0, 0, 1, 5], [2, 2, 2, 3]])
     encoding = Noting(SMALL, train_positions=how, max_train_position=50)
     for seed in range(20):
@@ -157,7 +157,7 @@ def test_random_ids_of_many_rows() -> None:
     assert drawn[0, 1:].tolist() == [4, 4]
     drawn = random_ids(2, lengths, 5, generator.manual_seed(0))
     assert torch.equal(drawn[1], random_ids(2, 3, 5, generator.manual_seed(0))[1])
-    with pytest.raises(InputError, match="6 tokens need as many position ids, there are 5"):
+    with pytest.raises(InputError, match="6 tokens need as many position ids, but there are 5"):
         random_ids(1, 6, 5, None)
 
 
@@ -174,10 +174,10 @@ NAMES = plugins.names("encoding")
 @torch.no_grad()
 def test_every_encoding_with_position_ids_can_be_trained_on_drawn_ones(name: str) -> None:
     plugin = plugins.load("encoding", name)
-    if issubclass(plugin.cls, (Wrapper, Layers)):  # those that it is made of have the option
+    if issubclass(plugin.cls, (Wrapper, Layers)):  # its parts have the option
         assert not takes_train_positions(name)
         return
-    if name == "position-coupling":  # it draws where its ids start
+    if name == "position-coupling":  # it draws the first id
         assert not takes_train_positions(name)
         return
     model, tokens = Subject(plugin.make).model(), TOKENS.repeat(1, 5)

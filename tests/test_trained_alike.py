@@ -1,7 +1,7 @@
 """A trained model scores the same on its training batches in training and in evaluation.
 
-Position ids differ between the two where an encoding says so. Where they differ by mistake, a model
-is measured at what it was not trained for.
+Some encodings declare different position ids for the two. If ids differ by mistake, a model is
+evaluated on positions that it was not trained on.
 """
 
 import numpy as np
@@ -32,9 +32,9 @@ CONFIG = ModelConfig(
     separator_ids=(SYMBOLS[6],),
 )
 ROWS = 256
-DRAWS = 16  # of random ids
-TOLERANCE = 0.05  # of a share of rows: four standard errors of the mean over the draws
-# They are trained as RoPE unless asked otherwise, and evaluated as what they are.
+DRAWS = 16  # draws of random ids
+TOLERANCE = 0.05  # for fractions: four standard errors of the mean over draws
+# By default these are trained as RoPE, and only evaluation differs.
 REMAPS = {
     name
     for name in plugins.names("encoding")
@@ -54,7 +54,7 @@ VARIANTS = (
     "fire:train_positions=random",
     "learned:train_positions=offset",
 )
-# Those that draw are trained for longer, and measured over many draws.
+# Encodings with random ids are trained for longer and evaluated over many draws.
 EVERYDAY = ("tape", "rope:scaling=dynamic-pi,original_length=6")
 
 

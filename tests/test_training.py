@@ -1,4 +1,4 @@
-"""Training: schedule, slices of a batch, and resuming as if nothing had happened."""
+"""Training: schedule, micro-batches, and resuming without a trace."""
 
 import copy
 from collections.abc import Callable
@@ -87,8 +87,8 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
     resumed = make_model()
     capsys.readouterr()
     trained = run(resumed, tmp_path / "resumed", data=noted)
-    assert f": goes on from step {seen[0]} of 12\n" in capsys.readouterr().out
-    assert seen[0] == stop - 1 or seen[0] == stop  # goes on, does not start anew
+    assert f": resumes from step {seen[0]} of 12\n" in capsys.readouterr().out
+    assert seen[0] == stop - 1 or seen[0] == stop  # continues instead of starting again
     torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
     assert (trained.steps, trained.tokens) == (expected.steps, expected.tokens) == (12, 12 * 32)
     assert trained.loss == pytest.approx(expected.loss, abs=1e-6)
@@ -138,7 +138,7 @@ def test_slices_of_a_batch_weigh_every_target_alike(tmp_path: Path) -> None:
 
 
 class Penalised(Encoding):
-    """Has a loss of its own, whose gradient adds to that of the tokens."""
+    """An encoding with an auxiliary loss."""
 
     def __init__(self, model: ModelConfig, layer: int = 0) -> None:
         super().__init__(model, layer)
@@ -180,7 +180,7 @@ def test_bf16_trains_and_keeps_float32_weights(tmp_path: Path, spec: str) -> Non
 
 
 def test_the_loop_resumes_from_any_state() -> None:
-    """The state has everything that a training needs; no file is involved."""
+    """The state is sufficient to resume a training, without files."""
     whole = make_model()
     states: list[TrainingState] = []
 
@@ -192,7 +192,8 @@ def test_the_loop_resumes_from_any_state() -> None:
     for state in (states[0], states[6]):
         resumed = make_model()
         resumed.load_state_dict(state.weights)
-        later = replace(state, seconds=1000.0, peak_memory_bytes=10**15)  # of the earlier call
+        # These are values of the earlier call.
+        later = replace(state, seconds=1000.0, peak_memory_bytes=10**15)
         found = train(resumed, batch, CONFIG, seed=5, device="cpu", precision="fp32", state=later)
         assert torch.equal(weights(resumed), weights(whole))
         assert (found.tokens, found.loss) == (expected.tokens, expected.loss)
@@ -236,7 +237,7 @@ def test_a_stop_is_asked_for_with_the_loss_since_it_was_last(tmp_path: Path) -> 
 
 
 def test_autocast_keeps_no_cache(tmp_path: Path) -> None:
-    """Or gradients of a weight that layers share would be summed in bfloat16."""
+    """With a cache, gradients of a weight that layers share would be summed in bfloat16."""
     seen = set()
 
     def note(*_: object) -> None:
@@ -288,7 +289,7 @@ def test_the_schedule() -> None:
 
 
 def gradients(model: Decoder, *, recompute: bool) -> tuple[dict[str, Tensor], int]:
-    """Return the gradient of each parameter, and the numbers that were kept for it."""
+    """Return the gradient of each parameter, and the number of saved values."""
     kept = 0
 
     def count(tensor: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ TASK = ("task", "")
 
 
 def make_curve(loss: Sequence[float], every: int = 1) -> LearningCurve:
-    """Return a curve with these losses, a learning rate that falls, and constant norms."""
+    """Return a curve with given losses, a decreasing learning rate and constant norms."""
     count = len(loss)
     return LearningCurve(
         step=tuple(every * (1 + n) for n in range(count)),
@@ -68,7 +68,7 @@ def test_long_curves_become_short(tmp_path: Path) -> None:
     assert len(steps) == math.ceil(250 / 3) <= MOST_POINTS
     assert steps[:2] == [24, 48] and steps[-1] == 2000 == chart.x_limits[1]
     assert bands["loss"].mean[:2] == [2.0, 5.0] and bands["loss"].mean[-1] == 250
-    assert bands["lr"].mean[0] == pytest.approx(0.248, rel=1e-3)  # of the last step
+    assert bands["lr"].mean[0] == pytest.approx(0.248, rel=1e-3)  # rate of the last step
     assert bands["tokens_per_second"].mean[0] == pytest.approx(16.36)  # 3 intervals of equal size
     assert chart.quantities[0].log  # from 2 to 250
 

@@ -1,4 +1,4 @@
-"""An equal search for every encoding: on draws of its own, kept, resumed, shown."""
+"""The search, equal for all encodings: on separate draws, stored, resumed and shown."""
 
 import json
 import os
@@ -56,7 +56,7 @@ RATES = [1e-3, 3e-3, 1e-2]
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
-    """Runs the toy task; returns the exit code, and what was trained with which rate and seed."""
+    """Run the toy task; return the exit code and the rate and seed of each training."""
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -110,7 +110,7 @@ def test_default_rates(lr: float, rates: list[str]) -> None:
 
 
 def trials(tmp_path: Path, encoding: str = "nope") -> list[str]:
-    """What the search has trained, as `toy` notes it."""
+    """Return the trials of the search in the notation of `toy`."""
     tried = kept(tmp_path, encoding)["tried"]
     return [f"{show_rate(trial['lr'])} {trial['seed']}" for trial in tried]
 
@@ -124,8 +124,8 @@ def test_the_best_held_out_loss_chooses(toy: Toy, tmp_path: Path) -> None:
     best = found["lr"]["all"]
     seeds = [trial["seed"] for trial in found["tried"] if trial["lr"] == best]
     assert code == 0 and found["rates"] == RATES and seeds == [1000, 1001, 1002]
-    assert best > 1e-2 and worst[best] < worst[3e-3]  # of four steps: faster than the grid
-    expected = ["3e-3 1000", "1e-3 1000", "1e-2 1000", "3e-2 1000"]  # its edge is left
+    assert best > 1e-2 and worst[best] < worst[3e-3]  # in four steps, faster than the grid
+    expected = ["3e-3 1000", "1e-3 1000", "1e-2 1000", "3e-2 1000"]  # beyond the edge
     assert trials(tmp_path)[:4] == expected
     runs = [f"{show_rate(best)} 0", f"{show_rate(best)} 1"]
     assert trained == [*trials(tmp_path), *runs]
@@ -139,7 +139,7 @@ def test_the_best_held_out_loss_chooses(toy: Toy, tmp_path: Path) -> None:
 def test_a_value_of_the_encoding_is_chosen_and_shown(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The row keeps the name; model and record have the value, and a repetition has it too."""
+    """The row keeps its name. Model, record and a repeated run have the value."""
     toy("--tune", "--tune.seeds", "7", "--keep", encodings=("rope", "rope:base=50"))
     (record, other) = sorted(records(tmp_path), key=lambda r: len(r["encoding"]))
     tried = {trial["value"] for trial in record["tuning"]["task"]["tried"]}
@@ -208,7 +208,7 @@ def test_a_rate_that_diverges_is_out(toy: Toy, tmp_path: Path) -> None:
 def test_no_rate_is_left(toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _ = toy("--tune", "--tune.lr", "1e30", "1e31", "--train.steps", "9")
     assert code == 1
-    assert "not finite under any learning rate of 1e28, 1e29, 1e30" in capsys.readouterr().err
+    assert "not finite with any learning rate of 1e28, 1e29, 1e30" in capsys.readouterr().err
     assert records(tmp_path)[0]["status"] == "failed"
 
 
@@ -248,16 +248,16 @@ def test_each_subset_that_is_trained_has_a_choice(toy: Toy, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--tune", "--seeds", "0", "1000"], "seed 1000 chooses learning rates and"),
-        (["--tune", "--tune.seeds", "0"], "seed 0 chooses learning rates and is not reported"),
-        (["--tune", "--tune.lr", "1e-3"], "tune.lr needs two different learning rates"),
+        (["--tune", "--seeds", "0", "1000"], "seed 1000 is used to choose learning rates"),
+        (["--tune", "--tune.seeds", "0"], "seed 0 is used to choose learning rates"),
+        (["--tune", "--tune.lr", "1e-3"], "tune.lr needs at least two different learning rates"),
         (["--tune", "--tune.lr", "1e-3", "0"], "tune.lr must be above 0, not 0"),
         (["--tune", "--tune.lr", "1e-3", "inf"], "tune.lr must be a finite number, not inf"),
         (["--tune", "--tune.lr", "1e-3", "fast"], "must be a number, not 'fast'"),
         (["--tune.lr", "1e-3", "1e-2"], "--tune.lr has no effect without --tune"),
         (["--tune.seeds", "7"], "--tune.seeds has no effect without --tune"),
         (["--tune", "--train.lr", "1", "--tune.lr", "1", "2"], "train.lr has no effect together"),
-        (["--tune", "--train.lr", "0"], "a learning rate of 0 has no third"),
+        (["--tune", "--train.lr", "0"], "a learning rate of 0 has no multiples"),
         (["--tune", "--train.steps", "0"], "--tune has no effect: toy.py trains nothing"),
     ],
 )  # fmt: skip
@@ -282,7 +282,7 @@ def test_from_python(toy: Toy, tmp_path: Path) -> None:
         pe_bench.run("nope", "./toy.py", tune={"lrs": [1]})
 
 
-# So few different ones that some come twice.
+# There are so few different rows that some occur twice.
 FEW_ROWS = ("multi-addition", "multiplication", "posgen")
 
 
@@ -305,7 +305,7 @@ def test_held_out_batches_are_like_training_and_no_part_of_it(
         assert min(sizes) <= len(held_out) <= max(sizes)
         assert rows(task.held_out_batch(phase, 0)) == held_out
         assert rows(task.held_out_batch(phase, 1)) != held_out
-        long = {row for row in held_out if len({*row}) > 8}  # others may come by chance
+        long = {row for row in held_out if len({*row}) > 8}  # shorter ones may occur by chance
         trained = [row for step in range(20) for row in rows(task.batch(phase, 0, step))]
         assert name in FEW_ROWS or not long & {*trained}
 
@@ -335,7 +335,7 @@ def test_the_last_documents_of_a_text_are_held_out(tmp_path: Path) -> None:
     trained = seen([task.batch(None, 0, step) for step in range(300)])
     assert len(held_out) == 3 and not {*held_out} & {*trained}  # a twentieth of 74, rounded down
     assert seen([plain.batch(None, 0, step) for step in range(300)]) == letters
-    with pytest.raises(InputError, match="too few to hold a twentieth back"):
+    with pytest.raises(InputError, match="too few to reserve a twentieth"):
         few = replace(options, train={"length": 2000}, tune=Tuning())
         resolve(few, "perplexity").task.batch(None, 0, 0)
 
@@ -368,7 +368,8 @@ def test_the_last_documents_of_records_are_held_out(tmp_path: Path) -> None:
 
     trained = answers([task.batch("qasper", 0, step) for step in range(9)])
     held_out = answers([task.held_out_batch("qasper", step) for step in range(3)])
-    # A twentieth would begin at 95, in the middle of a document whose questions stay together.
+    # A twentieth would begin at 95, within a document, and the questions of a document stay
+    # together.
     assert held_out and not trained & held_out and trained | held_out == all_of(100)
     assert held_out == all_of(100) - all_of(90)
     plain = resolve(options, "scrolls").task
@@ -405,7 +406,7 @@ def test_what_a_task_starts_from_is_tuned_first(
     for part in ("start", "task"):  # the start first, of which the best is kept
         for trial in chosen[part]["tried"]:
             searches.append(f"{show_rate(trial['lr'])} {trial['seed']}")
-    needed = {f"{rate} {seed}" for seed in (1001, 1002)}  # what later trials start from
+    needed = {f"{rate} {seed}" for seed in (1001, 1002)}  # model that later trials start from
     assert {*searches} <= {*trained} <= {*searches, *needed, f"{rate} 0", f"{fine_tuned} 0"}
     assert trained[-2:] == [f"{rate} 0", f"{fine_tuned} 0"]
     assert trained.index(f"{grid[1]} 1000") == 0

@@ -10,7 +10,7 @@ from pe_bench.tasks.perplexity.windows import find_windows, make_spans
 
 
 def text(sizes: Sequence[int], gap: int = 1, bounded: bool = True) -> TokenText:
-    """Documents of ascending ids, `gap` ids between them."""
+    """Return documents of ascending ids, with `gap` ids between them."""
     starts = np.cumsum([0, *(size + gap for size in sizes[:-1])], dtype=np.int64)
     return TokenText(
         np.arange(sum(sizes) + gap * len(sizes)), starts, starts + np.array(sizes), bounded

@@ -58,5 +58,7 @@ def make_scaling(
         if option not in options_of(cls):
             raise InputError(f"{option} has no effect with scaling={name}: leave it out")
     if cls.needs_factor and options.get("factor") is None:
-        raise InputError(f"scaling={name} needs a factor: how much longer texts shall fit")
+        raise InputError(
+            f"scaling={name} needs a factor, by which texts are longer than in training"
+        )
     return cls(base=base, planes=planes, train_length=train_length, **options)

@@ -145,7 +145,7 @@ class RoPE(Encoding):
                 f"a rotation needs an even head_dim; model.width / model.heads is {model.head_dim}"
             )
         if resonance and trainable:
-            raise InputError("periods that are rounded have no gradient: leave trainable out")
+            raise InputError("rounded periods have no gradient: leave out trainable")
         self.base = base
         self.resonance = resonance
         self.planes = int(rotary * model.head_dim) // 2
@@ -153,8 +153,8 @@ class RoPE(Encoding):
         in_range = 0 < rotary <= 1 and 0 < proportional <= 1
         if not in_range or self.moving < SCALINGS[scaling].min_planes:
             raise InputError(
-                f"rotary={rotary} and proportional={proportional} are fractions of 1 and leave too "
-                f"few of {model.head_dim // 2} planes that turn: raise them"
+                f"rotary={rotary} and proportional={proportional} must be at most 1 and leave more "
+                f"of the {model.head_dim // 2} planes that rotate: raise them"
             )
         self.scaling = make_scaling(
             scaling,

@@ -44,7 +44,7 @@ KNOWN = {
     "longrope": ("factor", L0, "attention_factor", "long_factor", "short_factor"),
     "proportional": (),
 }
-"""What rope_parameters may hold for each rope_type, beside the base."""
+"""Allowed keys of rope_parameters for each rope_type, in addition to the base."""
 
 PARTIAL = "partial_rotary_factor"
 ALWAYS = ("rope_type", "rope_theta", "finetuned", PARTIAL)

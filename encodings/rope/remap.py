@@ -37,7 +37,7 @@ class Remap(RoPE):
         super().__init__(model, layer, **options)
         if self.scaling.dynamic:
             raise InputError(
-                f"{type(self).__name__} needs frequencies of one kind for all lengths: take a "
+                f"{type(self).__name__} needs frequencies that do not depend on the length: use a "
                 "scaling that is not dynamic"
             )
         self.train_remapped = train_remapped

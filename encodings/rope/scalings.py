@@ -1,4 +1,4 @@
-"""How RoPE's frequencies change for sequences longer than the original ones.
+"""Scalings of RoPE's frequencies for sequences longer than the original ones.
 
 A scaling is a frozen dataclass. Its fields that have a default are options of RoPE, written
 `rope:scaling=NAME,OPTION=VALUE`; a new scaling is a class and a line in `SCALINGS` of choice.py.
@@ -24,7 +24,7 @@ LEAST = {"factor": 1, "original_length": 2, "attention_factor": 0}
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """No scaling: frequencies stay as they are.
+    """No scaling: frequencies do not change.
 
     Attributes:
         base: base of the frequencies.
@@ -332,7 +332,7 @@ def read_factors(text: str, planes: int) -> list[float]:
         numbers = []
     if len(numbers) != planes or not all(0 < number < math.inf for number in numbers):
         raise InputError(
-            f"the factors of longrope are {planes} positive numbers with ';' between them, or a "
-            f"file of them, not '{text}'"
+            f"the factors of longrope must be {planes} positive numbers separated by ';', or a "
+            f"file with them, not '{text}'"
         )
     return numbers

@@ -71,7 +71,7 @@ class Clipped(Scaling):
         least = 1 if self.hard else 2
         if self.clipped is not None and not least <= self.clipped < self.planes:
             raise InputError(
-                f"clipped is from {least} to {self.planes - 1}, fewer than the {self.planes} "
+                f"clipped must be from {least} to {self.planes - 1}, fewer than the {self.planes} "
                 f"planes, not {self.clipped}"
             )
 

@@ -66,7 +66,7 @@ def causal(subject: Subject) -> str | None:
 
 @torch.no_grad()
 def prefix_consistent(subject: Subject) -> str | None:
-    """Outputs do not depend on how many tokens follow, where so declared.
+    """Outputs do not depend on the number of later tokens, if this is declared.
 
     With `needs_final_length`, both cases get the same length of the finished sequence.
     """
@@ -83,7 +83,7 @@ def prefix_consistent(subject: Subject) -> str | None:
 
 @torch.no_grad()
 def shift_invariant(subject: Subject) -> str | None:
-    """Outputs stay the same when all position ids grow, where so declared."""
+    """Outputs do not change when all position ids are shifted, if this is declared."""
     model = subject.model()
     tokens = subject.tokens()
     if not model.encoding.shift_invariant:
@@ -138,7 +138,7 @@ def ragged(subject: Subject) -> str | None:
 
 
 def backends(subject: Subject) -> str | None:
-    """Every backend of attention gives the formula's outputs and gradients."""
+    """Every attention backend gives the outputs and gradients of the formula."""
     model = subject.model()
     tokens = subject.tokens()
     expected, gradients = outputs_and_gradients(model, tokens, "eager")
@@ -158,9 +158,9 @@ def backends(subject: Subject) -> str | None:
 
 
 def kernels(subject: Subject) -> str | None:
-    """A GPU's fused kernels give nearly the same in float32 and bfloat16."""
+    """The fused kernels of a GPU agree with the formula in float32 and bfloat16."""
     if subject.device == "cpu":
-        raise NotApplicable("is for GPUs: --device cuda")
+        raise NotApplicable("needs a GPU: --device cuda")
     model = subject.model(torch.float32, layers=2)
     others = [backend for backend in BACKENDS if backend != "eager"]
     return compare_kernels(model, subject.tokens(max(LENGTHS)), others)
@@ -180,7 +180,7 @@ def gradients(subject: Subject) -> str | None:
 
 @torch.no_grad()
 def bfloat16(subject: Subject) -> str | None:
-    """A model in bfloat16 keeps far positions as well apart as near ones.
+    """In bfloat16, outputs at far positions are as precise as at near ones.
 
     The relative error against float32 may be at most twice the error near position 0, plus 0.01.
     With `logits_grow` it may grow with the logits.
@@ -207,12 +207,12 @@ def bfloat16(subject: Subject) -> str | None:
     if all(error <= bound for error in far):  # False if an error is NaN
         return None
     wrong = (
-        f"relative error {first:.3f} near position 0 but {far[0]:.3f} near {span} and "
-        f"{far[1]:.3f} spread over all, where at most {bound:.3f} is expected"
+        f"relative error {first:.3f} near position 0, but {far[0]:.3f} near {span} and "
+        f"{far[1]:.3f} over all positions; at most {bound:.3f} is expected"
     )
     if growth > 1.2 and not declared:
         wrong += (
-            f"; far logits are {growth:.1f} times as large: if that is meant, "
+            f"; far logits are {growth:.1f} times as large: if this is intended, "
             "set logits_grow = True"
         )
     return wrong
@@ -237,7 +237,7 @@ def finite(subject: Subject) -> str | None:
 
 @torch.no_grad()
 def max_position(subject: Subject) -> str | None:
-    """A position past the declared table is refused with a sentence."""
+    """A position beyond the declared table is refused with a message."""
     model = subject.model()
     limit = model.encoding.max_position
     if limit is None:
@@ -277,11 +277,11 @@ CHECKS: dict[str, Callable[[Subject], str | None]] = {
 FACTS = {
     "prefix_consistent": (
         "prefix_consistent",
-        "set prefix_consistent = False if outputs are meant to depend on the length",
+        "set prefix_consistent = False if outputs depend on the length by design",
     ),
     "shift_invariant": (
         "shift_invariant",
-        "set shift_invariant = False if absolute positions are meant to count",
+        "set shift_invariant = False if absolute positions matter by design",
     ),
     "max_position": ("max_position", "set max_position to the number of positions that exist"),
     "permutation": (

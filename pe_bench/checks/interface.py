@@ -34,7 +34,7 @@ def find_oversights(encoding: Encoding) -> list[str]:
     restricted = any(lead.visible != EVERYTHING for lead in encoding.leads)
     if not changed and not restricted and not is_shipped(type(encoding)):
         name = type(encoding).__name__
-        found.append(f"{name} overrides no hook, so it equals a decoder without positions")
+        found.append(f"{name} overrides no hook, so it has no effect on the decoder")
     return found
 
 
@@ -69,7 +69,7 @@ def _misspelt_names(encoding: Encoding) -> Iterator[str]:
         # Attributes have more short names than methods, so they must be more similar.
         known, cutoff = (HOOKS, 0.75) if inspect.isfunction(value) else (FACTS, 0.85)
         for right in get_close_matches(name, known, n=1, cutoff=cutoff):
-            if right not in own:  # else it may be a helper of that hook
+            if right not in own:  # otherwise it may be a helper of that hook
                 yield f"{cls.__name__}.{name} is never used: did you mean {right}?"
 
 

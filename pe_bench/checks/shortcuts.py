@@ -68,11 +68,11 @@ def search(task: Task) -> list[Reach]:
         raise NotApplicable("it measures time")
     baselines = task.baselines()
     if not baselines:
-        raise NotApplicable("it has no baselines: it trains nothing, or not on what it asks")
+        raise NotApplicable("it has no baselines, because it does not train on its questions")
     metric = task.metrics.get(task.headline.metric, METRICS.get(task.headline.metric))
     percent = metric is not None and metric.unit == "%"
     if not percent and (metric is None or metric.higher_is_better is not False):
-        raise NotApplicable(f"what {task.headline.metric} can be at best is not known")
+        raise NotApplicable(f"the best value of {task.headline.metric} is not known")
     ceiling = 100.0 if percent else 0.0
     values = {name: _values(rows, task.headline.metric) for name, rows in baselines.items()}
     chance = values.pop(find_chance([*baselines]))
@@ -117,8 +117,8 @@ def judge(reaches: Iterable[Reach], reasons: Collection[str], *, default: bool) 
     bare = [f"{name} ({describe(reach)})" for name, reach in halfway.items() if name not in reasons]
     if bare:
         return (
-            f"halfway from chance to the ceiling or farther comes {', '.join(bare)}: mend the "
-            "task, or say under Shortcuts in its docstring why that is intended"
+            f"shortcuts come at least halfway from chance to the ceiling: {', '.join(bare)}; "
+            "change the task, or explain under Shortcuts in its docstring why this is intended"
         )
     for name in reasons:
         if default and name not in halfway:

@@ -12,7 +12,7 @@ from pe_bench.positions import in_order
 
 @torch.no_grad()
 def out_of_sight(subject: Subject) -> str | None:
-    """Tokens that a query may not look at do not change a layer's output, where so declared."""
+    """Keys outside of `visible` do not change the output of a layer."""
     tokens = subject.tokens()
     length = tokens.shape[1]
     generator = torch.Generator(subject.device).manual_seed(4)
@@ -31,7 +31,7 @@ def out_of_sight(subject: Subject) -> str | None:
         before = layer.attend(x, tokens=tokens)[0][:, -1]  # (B, C)
         changed = torch.where(seen, x, other)  # (B, T, C)
         after = layer.attend(changed, tokens=tokens)[0][:, -1]  # (B, C)
-        what = f"tokens out of sight change the output of layer {index}"
+        what = f"keys outside of `visible` change the output of layer {index}"
         if wrong := difference(after, before, what):
             return wrong
     if not checked:
@@ -41,7 +41,7 @@ def out_of_sight(subject: Subject) -> str | None:
 
 @torch.no_grad()
 def temperature(subject: Subject) -> str | None:
-    """Temperatures are finite and not negative, whatever the number of keys."""
+    """Temperatures are finite and not negative for any number of keys."""
     model = subject.model()
     if not model.encoding.overrides("temperature"):
         raise NotApplicable("has no temperature")
@@ -56,7 +56,7 @@ def temperature(subject: Subject) -> str | None:
 
 @torch.no_grad()
 def normalise(subject: Subject) -> str | None:
-    """What stands in for the softmax gives nothing to keys that no query may look at."""
+    """A replacement of the softmax gives masked keys no weight."""
     model = subject.model()
     if not model.encoding.overrides("normalise"):
         raise NotApplicable("has the softmax")

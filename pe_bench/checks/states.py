@@ -16,12 +16,12 @@ from pe_bench.positions import Positions
 
 @torch.no_grad()
 def permutation(subject: Subject) -> str | None:
-    """Permuting the tokens that `update_state` is given permutes the states that it returns."""
+    """`update_state` of permuted tokens returns the permuted state."""
     model = subject.model()
     tokens = subject.tokens()
     encoding = model.encoding
     if not (isinstance(encoding, StatefulEncoding) and encoding.overrides("update_state")):
-        raise NotApplicable("hands its state on as it is")
+        raise NotApplicable("passes its state on unchanged")
     if not encoding.permutation_equivariant:
         raise NotApplicable("declares permutation_equivariant = False")
     calls: list[tuple[Any, Any, Any]] = []
@@ -32,8 +32,8 @@ def permutation(subject: Subject) -> str | None:
         for tensor in [*_tensors(state), *_tensors(returned)]:
             if tensor.shape[-2:-1] != tokens.shape[1:]:
                 raise InputError(
-                    f"a tensor of a state is {tuple(tensor.shape)}: its last axis but one has to "
-                    f"be that of the {tokens.shape[1]} tokens, as in (B, H, T, F)"
+                    f"a tensor of a state is {tuple(tensor.shape)}: its last axis but one must "
+                    f"have the {tokens.shape[1]} tokens, as in (B, H, T, F)"
                 )
     order = torch.randperm(tokens.shape[1], generator=torch.Generator().manual_seed(3))
     for update, args, returned in calls:
@@ -47,7 +47,7 @@ def permutation(subject: Subject) -> str | None:
 
 @torch.no_grad()
 def rotation(subject: Subject) -> str | None:
-    """Rotating the feature planes of all states equally changes nothing, where so declared."""
+    """Equal rotations of the feature planes of all states do not change outputs, if declared."""
     model = subject.model()
     tokens = subject.tokens()
     encoding = model.encoding

@@ -34,7 +34,7 @@ COSTS_LEGEND = (
     f"width {SHAPE.width}, {SHAPE.train_length} tokens)."
 )
 SHORTCUTS_LEGEND = (
-    "Shortcuts know neither question nor positions. 0 %: chance, 100 %: the ceiling,\n"
+    "Shortcuts use neither question nor positions. 0 %: chance, 100 %: the ceiling,\n"
     "in (ID) and out of distribution (OOD); -v prints all."
 )
 ABSENT = "-"

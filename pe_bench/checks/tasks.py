@@ -38,7 +38,7 @@ def batch(subject: TaskSubject) -> str | None:
             again = subject.task.batch(phase, 0, step)
             fresh = other.batch(phase, 0, step)
             if not _equal(again, batch):
-                return f"step {step} of seed 0 gives another batch when it is asked for again"
+                return f"step {step} of seed 0 gives another batch in a second call"
             if not _equal(fresh, batch):
                 return f"step {step} of seed 0 gives another batch in a new instance of the task"
         if subject.task.train.steps and _equal(expected[0], expected[1]):
@@ -90,7 +90,7 @@ def lengths(subject: TaskSubject) -> str | None:
 
 
 def items(subject: TaskSubject) -> str | None:
-    """Every model is evaluated on the same items, whatever its weights and seed."""
+    """Items do not depend on the weights and the seed of a model."""
     if subject.task.measures_time:
         raise NotApplicable("it measures time, with its own models")
     other = subject.make()
@@ -104,7 +104,7 @@ def items(subject: TaskSubject) -> str | None:
 
 
 def apart(subject: TaskSubject) -> str | None:
-    """No evaluation row is trained on in the first steps, where that cannot be chance."""
+    """No evaluation row occurs in the first training batches, except by chance."""
     compared = 0
     for subset, observed in subject.observed.items():
         phase = subset if subject.task.trains_each_subset else None
@@ -125,7 +125,9 @@ def apart(subject: TaskSubject) -> str | None:
             )
         compared += here
     if not compared:
-        raise NotApplicable("no evaluation row is as short as those of training, or they recur")
+        raise NotApplicable(
+            "no evaluation row is as short as training rows, or rows repeat by chance"
+        )
     return None
 
 
@@ -135,7 +137,7 @@ def headline(subject: TaskSubject) -> str | None:
     wanted = task.headline
     metric = task.metrics.get(wanted.metric, METRICS.get(wanted.metric))
     if metric is None or metric.higher_is_better is None:
-        return f"whether a higher {wanted.metric} is better stands nowhere: add it to `metrics`"
+        return f"the metric {wanted.metric} has no direction: add it to `metrics`"
     rows = [*subject.rows, *task.summarize(subject.rows)]
     found = [r for r in rows if (r.subset, r.metric) == (wanted.subset, wanted.metric)]
     if not found:
@@ -146,7 +148,7 @@ def headline(subject: TaskSubject) -> str | None:
 
 
 def summary(subject: TaskSubject) -> str | None:
-    """Rows of some subsets, or none, can be summarized: the others may have failed."""
+    """Rows of some subsets, or of none, can be summarized, since subsets may fail."""
     task = subject.task
     for rows in ([], *(observed.rows for observed in subject.observed.values())):
         if not all(isinstance(row, Measurement) for row in task.summarize(rows)):
@@ -155,15 +157,15 @@ def summary(subject: TaskSubject) -> str | None:
 
 
 def resume(subject: TaskSubject) -> str | None:
-    """An evaluation that goes on from its journal gives the same rows."""
+    """An evaluation that resumes from its journal gives the same rows."""
     for subset, observed in subject.observed.items():
         if _comparable(observed.again) != _comparable(observed.rows):
-            return f"{subset} gives other rows when it goes on from its journal"
+            return f"{subset} gives other rows when it resumes from its journal"
     return None
 
 
 def scores(subject: TaskSubject) -> str | None:
-    """The scores of single items, where a task keeps them, give the rows that they name."""
+    """The scores of single items, if a task keeps them, give the rows that they name."""
     rows = {}
     for row in [*subject.rows, *subject.task.summarize(subject.rows)]:
         rows[Place(row.subset, row.metric, row.length, row.second_axis)] = row.value
@@ -178,7 +180,7 @@ def scores(subject: TaskSubject) -> str | None:
 
 
 def shortcuts(subject: TaskSubject) -> str | None:
-    """No rule without position comes halfway from chance to the ceiling unexplained."""
+    """Every shortcut that comes halfway from chance to the ceiling is explained."""
     reasons = explained(subject.plugin.cls)
     return judge(subject.reaches, reasons, default=not subject.plugin.options)
 

@@ -29,32 +29,38 @@ class AttentionOptions:
     model: str = argument(
         "folder of a run, encoding/task/seed, or a folder of transformers", "MODEL"
     )
-    results: Path = results_option("where to look for encoding/task/seed; default: ./results")
+    results: Path = results_option("results folder with encoding/task/seed; default: ./results")
     subset: str | None = option(
-        None, "subset of the item, and of the model where each has its own", metavar="NAME"
+        None, "subset of the item, and of the model if each subset has its own", metavar="NAME"
     )
     length: int | None = option(
-        None, "length of the item; default: the shortest that is out of distribution", least=1
+        None, "length of the item; default: the shortest length out of distribution", least=1
     )
     item: int = option(0, "index of the item of this length; default: 0")
     text: str | None = option(
-        None, "show this text, after a BOS, instead of an item; needs a model on text"
+        None, "show this text, after a BOS, instead of an item; needs a model of text"
     )
-    layers: tuple[int, ...] | None = option(None, "these layers, from 0; default: all", metavar="N")
-    heads: tuple[int, ...] | None = option(None, "these heads, from 0; default: all", metavar="N")
+    layers: tuple[int, ...] | None = option(
+        None, "indices of layers, from 0; default: all", metavar="N"
+    )
+    heads: tuple[int, ...] | None = option(
+        None, "indices of heads, from 0; default: all", metavar="N"
+    )
     out: tuple[Path, ...] | None = option(
         None, "pictures to write, .png, .svg or .pdf; default: attention-MODEL.png", metavar="FILE"
     )
     task: str | None = option(
-        None, "of a folder of transformers: the task whose item is shown; of a run: where the file "
-        "of its task is now", metavar="SPEC",
+        None, "for a folder of transformers: the task whose item is shown; for a run: the path "
+        "of the task's file, if it has moved", metavar="SPEC",
     )  # fmt: skip
     preset: str | None = option(
         None, "preset of that task, for a folder of transformers; default: quick"
     )
-    encoding: str | None = option(None, "where the file of the encoding is now", metavar="FILE")
+    encoding: str | None = option(
+        None, "path of the encoding's file, if it has moved", metavar="FILE"
+    )
     data: Mapping[str, Path] = option(
-        dict, "where the data are now, as in run", metavar="DIR", read=read_data
+        dict, "path of the data, as in run, if they have moved", metavar="DIR", read=read_data
     )
 
     def __post_init__(self) -> None:
@@ -239,7 +245,7 @@ def _encoding(checkpoint: "Checkpoint", file: str | None) -> str | None:
     given = f"{file}{colon}{its_options}"
     label = plugins.load("encoding", given).label
     if label != stored:
-        raise InputError(f"{file} is {label}, and the model has {stored or checkpoint.encoding}")
+        raise InputError(f"{file} is {label}, but the model has {stored or checkpoint.encoding}")
     return given
 
 
@@ -251,8 +257,7 @@ COMMAND = Command(
     description="""\
 Draw the attention weights of a trained model for one evaluation item of its task, or for a text:
 a map for each layer and head, with queries from the top and keys from the left. MODEL is a run
-that was given --keep, or a folder of `pe-bench checkpoint`, of `save_checkpoint` or of another
-model that --from reads. Dashed lines mark the training length. Tokens are named on the axes if
-there are at most 40.""",
+with --keep, a folder of `pe-bench checkpoint` or `save_checkpoint`, or another model that --from
+reads. Dashed lines mark the training length. The axes show the tokens if there are at most 40.""",
     groups=[OptionGroup(AttentionOptions)],
 )

@@ -37,9 +37,9 @@ class CacheOptions:
     )
     only: tuple[str, ...] = option((), f"kinds of entries: {', '.join(ALL_KINDS)}; default: all")
     older_than: float | None = option(
-        None, "only entries that were not used for so many days", metavar="DAYS"
+        None, "only entries that were not used for this number of days", metavar="DAYS"
     )
-    dry_run: bool = option(False, "of clean: print what would be removed")
+    dry_run: bool = option(False, "for clean: print the entries that would be removed")
     verbose: bool = option(False, "print every entry", short="v")
 
     def __post_init__(self) -> None:
@@ -109,10 +109,10 @@ COMMAND = Command(
     main=main,
     help="print or remove the entries of the cache folder",
     description=f"""\
-Print what the cache folder has ($PE_BENCH_CACHE, default ~/.cache/pe-bench): weights of trainings,
-texts, their tokens, vocabularies, documents and downloads. `clean` removes them; what a running
-command uses stays, and so do trainings that can be resumed, without --only unfinished. Everything
-is made again when it is needed. Weights of finished runs are removed
-anyway where nothing goes on from them, and beyond ${LIMIT} (default {DEFAULT_GB:g}).""",
+Print the contents of the cache folder ($PE_BENCH_CACHE, default ~/.cache/pe-bench): weights of
+trainings, texts, their tokens, vocabularies, documents and downloads. `clean` removes entries,
+except those that a running command uses and, without --only unfinished, trainings that can be
+resumed. Entries are made again when they are needed. Weights of finished runs are removed
+automatically if no other training needs them, and beyond ${LIMIT} (default {DEFAULT_GB:g}).""",
     groups=[OptionGroup(CacheOptions)],
 )

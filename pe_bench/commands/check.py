@@ -93,6 +93,6 @@ COMMAND = Command(
     name="check",
     main=main,
     help="verify that encodings and tasks do what they declare",
-    description="Run the checks on encodings and tasks; exit code 1 where one fails.",
+    description="Run the checks on encodings and tasks; the exit code is 1 if a check fails.",
     groups=[OptionGroup(CheckOptions)],
 )

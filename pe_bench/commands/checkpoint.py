@@ -15,8 +15,10 @@ class CheckpointOptions:
 
     run: str = argument("folder of a run, or encoding/task/seed", "RUN")
     folder: Path = argument("a new folder", "DIR")
-    subset: str | None = option(None, "whose model, where each has its own", metavar="NAME")
-    results: Path = results_option("where to look for encoding/task/seed; default: ./results")
+    subset: str | None = option(
+        None, "subset of the model, if each subset has its own", metavar="NAME"
+    )
+    results: Path = results_option("results folder with encoding/task/seed; default: ./results")
 
 
 def main(values: Values) -> int:
@@ -38,8 +40,8 @@ COMMAND = Command(
     help="a trained model as a folder of transformers",
     usage="pe-bench checkpoint RUN DIR [options]",
     description="""\
-Copy the model of a run that was given --keep to a folder that transformers loads: a plain Llama,
-SmolLM3, Mistral, Gemma 3 and so on where that model computes the same; elsewhere with code that
-needs trust_remote_code=True, and pe-bench installed.""",
+Copy the model of a run with --keep to a folder that transformers loads. If a Llama, SmolLM3,
+Mistral, Gemma 3 or another model of transformers computes the same, it is saved as that model.
+Otherwise the folder has code that needs trust_remote_code=True and an installed pe-bench.""",
     groups=[OptionGroup(CheckpointOptions)],
 )

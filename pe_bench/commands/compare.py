@@ -30,12 +30,12 @@ class CompareOptions:
         metavar="PAIR",
     )
     task: tuple[str, ...] | None = option(
-        None, "on these tasks only; default: all in common", metavar="TASK"
+        None, "only these tasks; default: all that the encodings have in common", metavar="TASK"
     )
     results: Path = results_option()
     picture: Path | None = option(
         None,
-        "where the picture goes, a .png, .svg or .pdf; "
+        "file of the picture, .png, .svg or .pdf; "
         "default: plots/compare-ENCODING-ENCODING.png in --results",
         metavar="FILE",
     )
@@ -121,8 +121,8 @@ COMMAND = Command(
     help="is one encoding better than another one? which differ significantly?",
     usage="pe-bench compare (ENCODING ENCODING | --all | --ask PAIR ...) [options]",
     description="""\
-Compare two encodings on every task that both were run on, seed by seed and item by item: a sentence
-for each task, one for all of them, and a picture. With --all, the ranks of all encodings.
-With --ask, several questions that are corrected among themselves only.""",
+Compare two encodings on every task that both were run on, seed by seed and item by item. Prints a
+sentence for each task and one for all tasks, and draws a picture. --all prints the ranks of all
+encodings. --ask answers several questions, which are corrected among themselves only.""",
     groups=[OptionGroup(CompareOptions)],
 )

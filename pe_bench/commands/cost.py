@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 TRAINING = ("training", "parameters", "tokens", "operations", "memory", "time")
 GENERATION = ("generation", "tokens", "cache", "per token", "prefill", "decoding", "reads")
-ABOUT = """Each layer is counted as it is, with its window. Operations: of matrix products, in
-attention those with keys that a query may attend to. For one seed. Training: forward and backward,
-as if all rows were as long as the longest. Memory: of weights, gradients and optimizer, and of what
-the backward pass needs of the rows that go through the model at once. Time: of the operations
-alone, {speed}; all other work comes on top, evaluation and --tune too. Generation: one row in
-{precision}. Cache: at this length, and for one more token; 0: no cache can be used. Prefill: of a
-prompt of this length. Decoding: of the last token, which reads the weights and the cache."""
+ABOUT = """All numbers are for one seed, and each layer is counted with its window. Operations are
+those of matrix products; attention counts the keys that a query may attend to. Training: forward
+and backward pass, as if all rows were as long as the longest. Memory: weights, gradients,
+optimizer, and the activations for one slice of a batch. Time: of these operations only, {speed};
+other work, such as evaluation and --tune, is not included. Generation: one row in {precision}.
+Cache: at this length, and for each further token; 0: no cache can be used. Prefill: a prompt of
+this length. Decoding: the last token, which reads the weights and the cache."""
 LONGEST = 2**27
 MOST_PARAMETERS = 10**12
 PREFIXES = ("", "k", "M", "G", "T", "P", "E")
@@ -54,7 +54,7 @@ class CostOptions:
     )
     speed: float | None = option(
         None,
-        "10^12 operations a second that the device does in training; default: an assumption",
+        "speed of the device in training, in 10^12 operations per second; default: an assumption",
         above=0,
     )
     lengths: tuple[int, ...] = option(
@@ -64,7 +64,9 @@ class CostOptions:
         most=LONGEST,
     )
     output: Path | None = option(
-        None, "also write all numbers to a .json or .csv, in the units of its keys", metavar="FILE"
+        None,
+        "also write all numbers to a .json or .csv file; its keys name the units",
+        metavar="FILE",
     )
 
     def __post_init__(self) -> None:
@@ -217,10 +219,10 @@ COMMAND = Command(
     help="operations, memory and hours of training, and costs of generation, before anything runs",
     usage="pe-bench cost --encoding SPEC ... --task SPEC ... [options]",
     description="""\
-Count the operations and the memory of training and generation; no text is read. --preset all has
-a row for each preset. --params 1B has a decoder of that size: as many layers as heads, heads of 64
-channels (128 from 800M), an MLP of 8/3 of the width, 32,000 words unless --tokenizer is given.
---model.* sets single values, and the others are chosen for them.""",
+Count the operations and the memory of training and generation; no text is read. --preset all
+prints a row for each preset. --params 1B counts a decoder of that size, with equal numbers of
+layers and heads, heads of 64 channels (128 from 800M on), an MLP of 8/3 of the width, and 32,000
+words unless --tokenizer is given. --model.* sets single values; the others follow.""",
     groups=[
         OptionGroup(GridOptions, only=("encodings", "tasks")),
         OptionGroup(

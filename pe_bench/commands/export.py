@@ -33,10 +33,10 @@ class PaperOptions:
     """The options of a table for a paper."""
 
     task: tuple[str, ...] | None = option(
-        None, "these tasks only; default: all that train encodings", metavar="TASK"
+        None, "only these tasks; default: all that train encodings", metavar="TASK"
     )
     encoding: tuple[str, ...] | None = option(
-        None, "these encodings only, in this order; default: all, the best first"
+        None, "only these encodings, in this order; default: all, the best first"
     )
     label: tuple[str, ...] = option(
         (), "display names, as in mine.py=Mine; default: declared by the encoding",
@@ -130,8 +130,8 @@ def _write_folder(target: Path, records: "Sequence[RunRecord]") -> None:
     finished = finished_runs(records)
     write_export(target, finished)
     info(
-        f"{target}: {len(finished)} runs; where it goes, "
-        f"pe-bench merge {target} brings them into ./results"
+        f"{target}: {len(finished)} runs; on another machine, "
+        f"pe-bench merge {target} copies them into ./results"
     )
 
 
@@ -141,10 +141,10 @@ COMMAND = Command(
     help="all numbers as one table, a LaTeX table, or all runs in a few files to send",
     usage="pe-bench export (FILE.parquet | FILE.csv | FILE.tex | DIR) [options]",
     description="""\
-Write the rows of all finished runs as one tidy table (docs/results.md has its columns), or with
-the ending .tex a table for a paper. A name without an ending is a folder: all runs with their
-items and records in three files, which report, compare and merge read like runs. `report --export
-DIR` writes the same with a report.""",
+Write the rows of all finished runs as one tidy table (docs/results.md describes its columns), or
+with the ending .tex a table for a paper. A name without an ending is a folder for an export: a few
+files with all runs, items and records, which report, compare and merge read like runs. `report
+--export DIR` also writes a report.""",
     groups=[
         OptionGroup(ExportOptions),
         OptionGroup(

@@ -41,7 +41,7 @@ COMMAND = Command(
     usage="pe-bench import FILE DIR",
     description="""\
 Write the model and the tokenizer of a GGUF file, the format of llama.cpp, as a folder of
-transformers, which `pe-bench run --from DIR` reads. Quantised weights become float32. It needs
-pip install 'pe-bench[gguf]'.""",
+transformers, which `pe-bench run --from DIR` reads. Quantised weights become float32. The command
+needs pip install 'pe-bench[gguf]'.""",
     groups=[OptionGroup(ImportOptions)],
 )

@@ -82,7 +82,7 @@ def _describe(
     if record is None:
         if is_busy(folder):
             return FoundRun(folder, "running")
-        return FoundRun(folder, "unfinished", "the same pe-bench run goes on from here")
+        return FoundRun(folder, "unfinished", "the same pe-bench run continues from here")
     reason = (record.reason or "").partition("\n")[0]
     if record.status != "done":
         return FoundRun(folder, record.status, reason, record.finished)

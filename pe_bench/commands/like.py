@@ -110,12 +110,12 @@ def bring(like: Like, results: Path) -> list[str]:
         results.mkdir(parents=True, exist_ok=True)
     with locked(results / "like.lock", f"{like.folder}"):  # other shards copy the same runs
         found = merge_folder(like.folder, results, like.records)
-    info(f"from {like.describe()}; {found.brought} copied into {results}, {found.same} there")
+    info(f"from {like.describe()}; {found.brought} copied into {results}, {found.same} exist")
     return [warn(line) for line in found.complaints]
 
 
 def find_folder(name: str) -> Path:
-    """Return the folder of a path, or of a name of committed results.
+    """Return the folder with a given path, or with a given name among the committed results.
 
     Raises:
         InputError: there is no such folder.
@@ -163,9 +163,9 @@ def _read_grids(folder: Path, command: Command) -> list[Values]:
     try:
         _, grids = parse([command], [command.name, str(path)])
     except SystemExit:  # the parser has said why
-        raise InputError(f"{path} is no grid that this version can read") from None
+        raise InputError(f"{path} is not a grid file that this version can read") from None
     if any("like" in grid.given for grid in grids):
-        raise InputError(f"{path} takes its settings from another folder: give that one")
+        raise InputError(f"{path} takes its settings from another folder: give that folder")
     return grids
 
 
@@ -218,7 +218,7 @@ def _seeds(table: PlannedTable, values: Values) -> tuple[int, ...]:
     absent = [seed for seed in seeds if seed not in there]
     if absent:
         raise InputError(
-            f"{table.task} has no runs with seed {absent[0]}, so nothing could be paired with it: "
+            f"{table.task} has no runs with seed {absent[0]} to compare with: "
             f"give some of --seeds {' '.join(map(str, there))}"
         )
     return tuple(seeds)

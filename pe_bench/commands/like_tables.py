@@ -1,4 +1,4 @@
-"""The tasks of a grid beside finished runs: which of them can be continued in the same table."""
+"""The tasks of a grid that can be continued in the same table as finished runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

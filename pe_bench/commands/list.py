@@ -72,7 +72,7 @@ def _kind(what: str) -> Kind:
 COMMAND = Command(
     name="list",
     main=main,
-    help="encodings and tasks, or all about one of them",
+    help="list encodings and tasks, or describe one of them",
     description="List plugins.",
     groups=[OptionGroup(ListOptions)],
 )

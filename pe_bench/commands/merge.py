@@ -29,7 +29,7 @@ class MergeOptions:
     encoding: tuple[str, ...] | None = option(
         None, "runs of these encodings only; default: all", metavar="ENCODING"
     )
-    results: Path = results_option("where to bring them; default: ./results")
+    results: Path = results_option("folder to copy the runs to; default: ./results")
 
 
 def main(values: Values) -> int:
@@ -83,10 +83,10 @@ def _names_of(record: "RunRecord", kind: str) -> set[str]:
 COMMAND = Command(
     name="merge",
     main=main,
-    help="bring the runs of other results folders into one",
+    help="copy the runs of several results folders into one",
     description="""\
-Bring runs of results folders and exports, with baselines and tuning, into one results folder. A
-run that is there with the same numbers is passed over. One with other numbers is named, changes
-nothing, and makes the exit code 1. --task and --encoding bring some runs only.""",
+Copy runs of results folders and exports, with baselines and tuning, into one results folder. A run
+that exists with the same numbers is skipped. If the numbers differ, the run is named, the existing
+one does not change, and the exit code is 1. --task and --encoding select runs.""",
     groups=[OptionGroup(MergeOptions)],
 )

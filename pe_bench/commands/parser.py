@@ -20,7 +20,7 @@ from pe_bench.system.console import write
 
 BAD_INPUT = 2
 INSTEAD = {
-    "--resume": "runs resume where they stopped by themselves: leave it out",
+    "--resume": "runs resume automatically: leave it out",
     "--gpu": "write --device cuda, or --device cuda:1 for the second one",
     "--workers": "write --jobs N, which executes N runs at once",
 }
@@ -133,7 +133,7 @@ class _Store(argparse.Action):
         option_string: str | None = None,
     ) -> None:
         if hasattr(namespace, self.dest):
-            several = ", or write all values behind one" if self.nargs == "+" else ""
+            several = ", or write all values after one flag" if self.nargs == "+" else ""
             parser.error(f"{option_string} is given twice: leave one of them out{several}")
         if self.nargs == 0:
             setattr(namespace, self.dest, not self.option.default)

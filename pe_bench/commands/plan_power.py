@@ -59,4 +59,4 @@ def describe_too_few(seeds: int) -> str:
 
     if seeds >= FEWEST_SEEDS:
         return ""
-    return f"with {seeds} seeds no difference can be significant: it takes {FEWEST_SEEDS}"
+    return f"with {seeds} seeds no difference can be significant: give {FEWEST_SEEDS} or more"

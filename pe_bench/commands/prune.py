@@ -69,7 +69,7 @@ COMMAND = Command(
     help="remove stale, replaced, failed or damaged runs",
     usage="pe-bench prune STATE ... [--dry-run] [options]",
     description="""\
-List the runs of a results folder that are in the given states, see pe-bench status, and remove
-them. A run that another process is working on stays. Runs in exports stay.""",
+List the runs of a results folder in the given states (see pe-bench status) and remove them. Runs
+in exports, and runs that another process is working on, are not removed.""",
     groups=[OptionGroup(PruneOptions)],
 )

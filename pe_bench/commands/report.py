@@ -21,7 +21,7 @@ class ReportOptions:
     """The options of `pe-bench report`."""
 
     folders: tuple[Path, ...] = argument(
-        "results folders, in one report that is written to the first; default: that of --results",
+        "results folders; one report on all of them is written to the first; default: --results",
         "DIR",
         default=(),
     )
@@ -30,7 +30,7 @@ class ReportOptions:
         None, "encoding that others are compared with (default: rope)", metavar="ENCODING"
     )
     export: Path | None = option(
-        None, "write there instead, with all runs in small files that can be committed"
+        None, "folder for the report, with all runs in small files that can be committed"
     )
 
 
@@ -39,10 +39,10 @@ class FigureOptions:
     """The options of figures for a paper."""
 
     encoding: tuple[str, ...] | None = option(
-        None, "these encodings only, in this order; default: all, the best first"
+        None, "only these encodings, in this order; default: all, the best first"
     )
     task: tuple[str, ...] | None = option(
-        None, "these tasks only; default: all that train encodings", metavar="TASK"
+        None, "only these tasks; default: all that train encodings", metavar="TASK"
     )
     width: float = option(
         WIDTH, f"width of the figures in inches (default: {WIDTH})", metavar="INCHES", least=2,
@@ -64,7 +64,7 @@ def main(values: Values) -> int:
     """Write the report or the figures, and print the paths of the files."""
     options = values.make(ReportOptions)
     if "folders" in values.given and "results" in values.given:
-        raise InputError("folders are given and --results too: leave out --results")
+        raise InputError("both folders and --results are given: leave out --results")
     folders = options.folders or (options.results,)
     for number, folder in enumerate(folders):
         if resolved(folder) in map(resolved, folders[:number]):
@@ -116,7 +116,7 @@ def _draw_figures(folders: Sequence[Path], options: FigureOptions) -> list[Path]
 COMMAND = Command(
     name="report",
     main=main,
-    help="leaderboard and plots of what has been run, or figures for a paper",
+    help="leaderboard and plots of finished runs, or figures for a paper",
     description="""\
 Write index.html, leaderboard.md and .csv, and plots/ from the runs. With an option of figures,
 write only figures, to another folder.""",

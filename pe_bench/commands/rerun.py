@@ -27,9 +27,9 @@ class RerunOptions:
     """The options of `pe-bench rerun`, in addition to `Places`."""
 
     run: str = argument("folder of a run, or encoding/task/seed", "RUN")
-    results: Path = results_option("where to look for encoding/task/seed; default: ./results")
-    device: str | None = device_option(None, "that of the record")
-    keep: Path | None = option(None, "keep the repeated run there; default: a scratch folder")
+    results: Path = results_option("results folder with encoding/task/seed; default: ./results")
+    device: str | None = device_option(None, "the device of the record")
+    keep: Path | None = option(None, "folder for the repeated run; default: a temporary one")
 
 
 def main(values: Values) -> int:
@@ -89,8 +89,8 @@ COMMAND = Command(
     help="repeat a run from its record: are the numbers the same?",
     usage="pe-bench rerun RUN [options]",
     description="""\
-Train and measure a run again, outside of the results folder, from its record alone: with its
-settings, seed, learning rates and threads. Prints which numbers differ, by how much, and what
-differs in machine and code. Exit code 0: all numbers are the same, exactly; 1: some differ.""",
+Repeat the training and the evaluation of a run from its record: settings, seed, learning rates and
+threads. The results folder does not change. Prints the numbers that differ, and differences of
+machine and code. Exit code 0: all numbers are exactly equal; 1: some differ.""",
     groups=[OptionGroup(RerunOptions), OptionGroup(Places)],
 )

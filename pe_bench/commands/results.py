@@ -50,11 +50,11 @@ def committed_folders() -> dict[str, Path]:
 COMMAND = Command(
     name="results",
     main=main,
-    help="where the committed results are, to merge or compare with",
+    help="print the paths of the committed results, to merge or compare",
     usage="pe-bench results [NAME]",
     description="""\
-Print the folders of the results that come with pe-bench: exports, which merge, compare and report
-read. With a name, print the path of that folder only, as in
+Print the folders of the results that come with pe-bench. They are exports, which merge, compare and
+report read. With a name, print only the path of that folder, as in
 pe-bench merge $(pe-bench results quick).""",
     groups=[OptionGroup(ResultsOptions)],
 )

@@ -38,7 +38,7 @@ class GridOptions:
     )
     tasks: tuple[str, ...] = option(
         REQUIRED,
-        "as --encoding; with --like some of its tasks, default: all",
+        "as --encoding; with --like, some of its tasks (default: all)",
         flag="task",
         metavar="SPEC",
         unless="like",
@@ -73,7 +73,7 @@ class OutputOptions:
     wide: bool = option(False, "print all columns of the tables")
     report: bool = option(
         True,
-        "leave index.html, leaderboard.md, plots/ as they are; default: they show new runs",
+        "do not update index.html, leaderboard.md and plots/",
     )
 
 
@@ -114,7 +114,7 @@ def main(*given: Values) -> int:
 def expand(given: Sequence[Values]) -> tuple[list[Values], list[str]]:
     """Return the grids of a command, those of --like in place of the options that name a folder.
 
-    Unless it is a dry run, the finished runs of the folder are copied into the results folder.
+    Except in a dry run, the finished runs of the folder are copied into the results folder.
 
     Returns:
         The grids, and a sentence for every run that could not be copied.
@@ -153,7 +153,7 @@ def _show_all(grids: Sequence[Values]) -> None:
         info(f"grid {number} of {len(grids)}: {' '.join(values.make(GridOptions).tasks)}")
         seconds += prepare_grid(make_grid(values), describe_plan).seconds
         info("")
-    info(f"time of all {len(grids)} grids, as far as it is known: about {show_duration(seconds)}\n")
+    info(f"time of all {len(grids)} grids, as far as known: about {show_duration(seconds)}\n")
 
 
 def make_grid(values: Values) -> "GridSpec":
@@ -184,7 +184,7 @@ def make_grid(values: Values) -> "GridSpec":
         device=device,
         execution=values.make(ExecutionOptions),
         committed=tuple(committed_folders().values()),
-        like=(values.file.parent,) if values.file else (),  # it may lie in a results folder
+        like=(values.file.parent,) if values.file else (),  # may be a results folder
         counts_like=grid.like is not None,
     )
 
@@ -215,8 +215,8 @@ COMMAND = Command(
 pe-bench run --encoding SPEC ... (--task SPEC ... | --like DIR) [options]
        pe-bench run GRID.toml [options]""",
     description="""\
-Train and evaluate every encoding on every task under every seed. GRID.toml has options as keys,
-without their dashes; options of the command line replace those of the file.""",
+Train and evaluate every encoding on every task with every seed. GRID.toml has options as keys,
+without their dashes; options on the command line override those of the file.""",
     epilog="""\
 examples:
   pe-bench run --encoding tape --task scrolls

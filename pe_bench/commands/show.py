@@ -20,7 +20,7 @@ class ShowOptions:
     """The options of `pe-bench show`."""
 
     run: str = argument("folder of a run, or encoding/task/seed", "RUN")
-    results: Path = results_option("where to look for encoding/task/seed; default: ./results")
+    results: Path = results_option("results folder with encoding/task/seed; default: ./results")
 
 
 def main(values: Values) -> int:
@@ -95,8 +95,8 @@ def _print(heading: str, lines: Mapping[str, str]) -> None:
 COMMAND = Command(
     name="show",
     main=main,
-    help="all about one run: times, versions, numbers, settings, files",
+    help="describe one run: times, versions, numbers, settings, files",
     usage="pe-bench show RUN [options]",
-    description="Print what the record of a run says, of a results folder or of an export.",
+    description="Print the record of a run in a results folder or an export.",
     groups=[OptionGroup(ShowOptions)],
 )

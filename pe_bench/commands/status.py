@@ -55,10 +55,10 @@ def list_runs(runs: "Sequence[FoundRun]") -> list[str]:
 COMMAND = Command(
     name="status",
     main=main,
-    help="the runs of a results folder: finished, failed, stale and why",
+    help="count and list the runs of a results folder by their state",
     description="""\
-Count the runs of a results folder by their state and list those that are not finished, with the
+Count the runs of a results folder by their state, and list all that are not finished with the
 reason. A stale run was measured with another version of a task, an encoding, the decoder or the
-training. A replaced one has the encoding, settings and seed of a later run.""",
+training. A replaced run has the encoding, settings and seed of a later run.""",
     groups=[OptionGroup(StatusOptions)],
 )

@@ -86,8 +86,8 @@ def _suggest(encodings: Sequence[str], task: str | None, option: str) -> str:
 
     Args:
         encodings: labels of the encodings.
-        task: label of the task; None: the user gave further options, so the suggestion is no full
-            command.
+        task: label of the task; None: the user gave further options, so the suggestion is not a
+            full command.
         option: option for the results folder, or empty.
     """
     from pe_bench.reporting.paired import DEFAULT_REFERENCE
@@ -97,7 +97,7 @@ def _suggest(encodings: Sequence[str], task: str | None, option: str) -> str:
     if len(encodings) == PAIR:
         return f"{program()} compare {shlex.join(encodings)}{option}"
     if encodings[0] == DEFAULT_REFERENCE:
-        return f"the same with another encoding, {program()} list has them"
+        return f"the same command with another encoding ({program()} list)"
     if task is None:
-        return f"the same with --encoding {DEFAULT_REFERENCE}, to compare with"
+        return f"the same command with --encoding {DEFAULT_REFERENCE}, for comparison"
     return f"{program()} run --encoding {DEFAULT_REFERENCE} --task {shlex.quote(task)}{option}"

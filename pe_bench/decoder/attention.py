@@ -118,7 +118,7 @@ def _attend(backend: Backend, q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms
 
 
 def _refusal(backend: Backend, reason: str, q: Tensor, v: Tensor, terms: LogitTerms) -> str:
-    return f"backend {backend} cannot serve here: {reason}; use {fastest(q, v, terms)}"
+    return f"backend {backend} is not possible here: {reason}; use {fastest(q, v, terms)}"
 
 
 def fastest(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:
@@ -150,7 +150,7 @@ def reason_against(
     if backend == "blocked":
         of_state = terms.positions is not None and terms.positions.state is not None
         if of_state and (terms.bias is not None or terms.calls_hooks):
-            return "the encoding makes logits of a state, which cannot be divided into blocks"
+            return "the encoding computes logits from a state, which cannot be divided into blocks"
     if backend == "flex":
         device = device or q.device.type
         if device not in FLEX_DEVICES:
@@ -188,7 +188,7 @@ def _reason_against_flex(q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:
     if reason := _reason_against_fusing(terms):
         return reason
     if terms.bias is not None:
-        return "the encoding's bias is no function of the distance alone"
+        return "the encoding's bias depends on more than the distance"
     if terms.index is not None or q.shape[2] != v.shape[2]:
         return "some of the tokens are cached"
     if q.is_cuda and not flex.compiles(q, v, terms):

@@ -29,7 +29,7 @@ class AttentionLayers(nn.Module):
             x = x + mlp_out
         step.end()
 
-    The layers share an instance of the encoding where the encoding is shared between layers. They
+    The layers share an instance of the encoding if the encoding is shared between layers. They
     draw random positions once in each forward pass, as the decoder does. If a call is missing that
     the encoding needs, the next layer raises an error.
 
@@ -45,7 +45,7 @@ class AttentionLayers(nn.Module):
         for layer in range(config.layers):
             own = first if first.shared or layer == 0 else make_encoding(config, layer)
             self.layers.append(AttentionLayer(config, make_encoding, layer, encoding=own))
-        # A combination of encodings; each layer has its own part, so it is no submodule itself.
+        # A combination of encodings is not a submodule, because each layer has its own part.
         self._combined = [first]
 
     def __len__(self) -> int:

@@ -41,8 +41,8 @@ def blocked_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Ten
     features = None if terms.positions is None else terms.positions.features
     of_keys = (terms.separable, terms.by_distance, features, terms.prepared)
     inputs = (*of_keys, terms.sink, *terms.learned)
-    # Queries in descending order, as in `reversed_toeplitz`. All tensors are contiguous, so that
-    # the products of the blocks copy nothing.
+    # Queries are in descending order, as in `reversed_toeplitz`. All tensors are contiguous, so
+    # that the products of blocks need no copies.
     out: Tensor = _Blocked.apply(  # type: ignore[no-untyped-call]
         terms, q.flip(2), k.contiguous(), v.contiguous(), *inputs
     )

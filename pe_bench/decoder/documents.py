@@ -5,9 +5,9 @@ from torch import Tensor
 
 
 class Documents:
-    """The documents of packed rows. Split, each document is a row and does not see the others.
+    """The documents of packed rows, which can be split into rows that do not attend to each other.
 
-    A document begins with a row, and where the position id does not increase by one.
+        A document begins at the start of a row and where the position id does not increase by one.
 
     Args:
         ids: position ids, (B, T).

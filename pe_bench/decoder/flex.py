@@ -143,9 +143,9 @@ def _score_mod(q: Tensor, terms: LogitTerms) -> Callable[..., Tensor] | None:
     table = None
     if by_distance is not None and _is_learned(by_distance):
         table = _copies(by_distance[None], q)  # (B, H, COPIES, S)
-    # The kernel reads c itself, in its own precision and without a gradient. Zeros have the
-    # gradients of the query and of the key. Without that of the query, which softmax ignores, the
-    # rounding errors of a cumulative sum would not cancel.
+    # The kernel reads c in its own precision and without a gradient. Added zeros carry the
+    # gradients with respect to c of the query and of the key. Softmax ignores the term of the
+    # query, but without its gradient the rounding errors of a cumulative sum would not cancel.
     fixed = None if c is None else c.detach()
     of_query = of_key = None
     if c is not None and _is_learned(c):

@@ -175,7 +175,7 @@ def _check(
             )
         if position_ids is not None:
             raise InputError(
-                "position_ids do not go with a cache: give each document a row, padded on the "
+                "position_ids do not work with a cache: give each document a row, padded on the "
                 "right, and call cache.truncate(lengths) after the prompts"
             )
         if len(cache.lengths) != len(tokens):
@@ -191,19 +191,21 @@ def _check(
             )
         if cache.begun:
             raise InputError(
-                "the pass before has not ended, and this one would overwrite its tokens: call "
+                "the previous pass has not ended, and this one would overwrite its tokens: call "
                 "end() after the last layer"
             )
     if final_lengths is not None and (cache is not None or position_ids is not None):
         owner = "Cache" if cache is not None else "position_ids"
-        raise InputError(f"final_lengths are given by {owner} already: leave them out")
+        raise InputError(f"{owner} already gives final_lengths: leave them out")
     if position_ids is None:
         return
     rows, length = tokens.shape
     if position_ids.shape not in ((rows, length), (1, length)):
         raise InputError(
-            f"position_ids are {tuple(position_ids.shape)}, and they should be "
+            f"position_ids are {tuple(position_ids.shape)}, but must be "
             f"{(rows, length)} or {(1, length)}, like the tokens"
         )
     if position_ids.is_floating_point() or bool((position_ids < 0).any()):
-        raise InputError("position_ids are integers from 0 on, which begin again in each document")
+        raise InputError(
+            "position_ids must be integers from 0 on that begin again in each document"
+        )

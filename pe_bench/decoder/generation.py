@@ -119,7 +119,7 @@ def generate(
         NotFiniteError: logits are not finite.
     """
     if not all(prompts):
-        raise InputError("an empty prompt has no last token to go on from: start it with BOS")
+        raise InputError("an empty prompt has no last token to continue from: begin it with BOS")
     if not prompts or not max_new_tokens:
         return [[] for _ in prompts]
     if not model.encoding.prefix_consistent:

@@ -140,7 +140,7 @@ class AttentionLayer(nn.Module):
         if tokens is None:
             if self.encoding.overrides("positions"):
                 raise InputError(
-                    f"{type(self.encoding).__name__} chooses positions by the tokens: "
+                    f"{type(self.encoding).__name__} computes positions from the tokens: "
                     "call the layer with tokens=ids (B, T)"
                 )
             tokens = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)

@@ -234,7 +234,7 @@ class Decoder(nn.Module):
                 numbers, or a position id is too large for the encoding.
         """
         if self.training:
-            raise InputError("attention weights are those of evaluation: call model.eval() first")
+            raise InputError("attention weights need evaluation mode: call model.eval() first")
         rows, length = tokens.shape
         numbers = self.config.layers * rows * self.config.heads * length**2
         if numbers > WEIGHTS:

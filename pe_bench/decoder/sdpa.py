@@ -26,7 +26,7 @@ def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor
         k, v, mask = _sink_behind_last_key(k, v, mask, terms.sink)
     elif mask is None and short.serves(q, k, v):
         return short.short_attention(q, k, v, scale)
-    # Torch's fused kernels need equal widths of q, k and v (on a CPU it otherwise falls back to
+    # The fused kernels of torch need equal widths of q, k and v (on a CPU, torch otherwise needs
     # T x S memory). Padding with zeros changes neither the products nor the sums.
     widest = max(q.shape[-1], width)
     if q.is_cuda:
@@ -101,8 +101,8 @@ def _fold(q: Tensor, k: Tensor, c: Tensor, scale: float) -> tuple[Tensor, Tensor
     add up: at 1000 tokens the gradients of FoX's gates would have errors of 1 % in float32 and be
     useless in bfloat16.
     """
-    # The end is zero, because values near zero have the finest resolution and decaying attention
-    # attends to late keys. The choice of zero has no gradient.
+    # Shift c so that it is zero at the last key: numbers near zero are most precise, and decaying
+    #     # attention attends to late keys. The shift has no gradient.
     rest = (c[..., -1:].detach() - c).expand(k.shape[0], -1, -1) / scale  # (B, H, S)
     features = _in_parts(rest, k.dtype)  # (B, H, S, parts)
     ones = q.new_ones(()).expand(*q.shape[:-1], features.shape[-1])  # (B, H, T, parts)

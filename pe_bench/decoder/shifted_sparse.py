@@ -19,8 +19,8 @@ from pe_bench.decoder.logits import LogitTerms, repeat_heads
 from pe_bench.errors import InputError
 
 FULL_ATTENTION = (
-    "its attention is more than a softmax over queries, keys and their distance, so shifted sparse "
-    "attention cannot serve it: use --adapt.method lora"
+    "its logits depend on more than queries, keys and distance, so it does not support shifted "
+    "sparse attention: use --adapt.method lora"
 )
 
 

@@ -68,7 +68,7 @@ def _refuse_past_table(limit: int | None, positions: Tensor, last: int | None) -
         last = int(ids.max())
     if last >= limit:
         raise InputError(
-            f"this encoding has positions 0 to {limit - 1} and was asked for {last}: "
+            f"this encoding has positions 0 to {limit - 1}, not {last}: "
             "use shorter sequences or a larger table"
         )
 

@@ -55,7 +55,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class RunCost:
-    """The cost of one encoding on one task under one seed.
+    """The cost of one encoding on one task with one seed.
 
     Attributes:
         parameters: number of parameters of the model.
@@ -74,8 +74,8 @@ class RunCost:
 def assumed_speed(preset: str, precision: str) -> tuple[float, str]:
     """Return a speed in 10^12 operations per second, and the device that it is assumed for."""
     if preset == "quick":
-        return CPU_SPEED, "about that of two cores"
-    return GPU_SPEED[precision], f"assumed of an H100 in {precision}, not measured"
+        return CPU_SPEED, "approximately two cores"
+    return GPU_SPEED[precision], f"assumed for an H100 in {precision}, not measured"
 
 
 def phases_of(resolved: ResolvedTask) -> list[Phase]:

@@ -29,7 +29,7 @@ class CostCounter:
         speed: speed of the device in 10^12 operations per second; None: an assumption.
         lengths: lengths of generated rows; empty: the training length.
         shape: shape of the model; None: the preset's.
-        devices: the device that each assumed speed is that of.
+        devices: the device of each assumed speed.
     """
 
     encodings: Sequence[Plugin]
@@ -103,7 +103,7 @@ class CostCounter:
         words = self.shape.vocab_size
         if self.options.tokenizer and words < phase.model.vocab_size:
             raise InputError(
-                f"it has {phase.model.vocab_size} tokens, and {self.options.tokenizer} has "
+                f"it has {phase.model.vocab_size} tokens, but {self.options.tokenizer} has "
                 f"{words}: leave out --tokenizer"
             )
         return replace(phase, model=replace(phase.model, vocab_size=words))

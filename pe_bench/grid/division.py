@@ -45,7 +45,7 @@ class Division:
     def describe(self, shard: Shard, runs: Sequence[PlannedRun]) -> str:
         """Return a line about the size of a shard and about the division."""
         own = len(self.runs_of(shard, runs))
-        by = "by their number, as no time is known"
+        by = "by their number, because no time is known"
         if self.known:
             by = f"by the times of earlier runs (known for {self.known})"
         return (

@@ -19,7 +19,7 @@ MEASURED = 0.5
 """Seconds of the measurement, of which the fastest product counts."""
 
 SHORTEST = 10.0
-"""Shorter evaluations are not announced, in seconds."""
+"""Evaluations of fewer seconds are not announced."""
 
 
 def only_evaluates(run: Run) -> bool:
@@ -29,7 +29,7 @@ def only_evaluates(run: Run) -> bool:
 
 
 def describe_evaluation(runs: Sequence[Run], threads: int, lanes: int) -> str | None:
-    """Return a line with the operations and the least time of evaluations; None: they are short.
+    """Return a line with operations and a lower bound of the time; None for short evaluations.
 
     Operations are those of matrix products. Only the first encoding of each task is counted, since
     counting takes seconds. The speed is measured with a product of the model's MLP.

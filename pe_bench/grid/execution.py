@@ -19,7 +19,7 @@ class ExecutionOptions:
         InputError: the options contradict each other.
     """
 
-    dry_run: bool = option(False, "print the plan and stop: which runs are done, to do and skipped")
+    dry_run: bool = option(False, "print the plan (runs that are done, to do and skipped) and stop")
     jobs: int | None = option(
         None,
         "execute N runs at once, each in a process with one thread; default: one at a time",
@@ -27,7 +27,7 @@ class ExecutionOptions:
     )
     shard: Shard | None = option(
         None,
-        "run shard I of N, from 1/N to N/N: the others are for other machines",
+        "run only shard I of N, from 1/N to N/N; other machines run the others",
         metavar="I/N",
         read=Shard.read,
     )
@@ -38,13 +38,13 @@ class ExecutionOptions:
         1, "train each run in N processes, each on its own GPU or CPU; default: 1", least=1
     )
     strategy: Literal["auto", "ddp", "fsdp"] = option(
-        "auto", "of --devices: fsdp distributes weights as well as rows; auto (default): ddp"
+        "auto", "for --devices: fsdp shards weights as well as rows; auto (default): ddp"
     )
 
     timeout: float | None = option(
         None,
-        "stop a run that takes more than MINUTES: it has failed, the other runs go on, and the "
-        "next call continues it; default: no limit",
+        "limit of the time of each run: a longer run fails, the other runs continue, and the next "
+        "call resumes it; default: no limit",
         metavar="MINUTES",
         above=0,
     )
@@ -55,8 +55,8 @@ class ExecutionOptions:
             raise InputError(f"executor must be local or ray, not '{self.executor}'")
         if self.jobs is not None and self.executor == "ray":
             raise InputError(
-                "--jobs has no effect with --executor ray, where the cluster decides how many "
-                "runs are executed at once: leave one of them out"
+                "--jobs has no effect with --executor ray, where the cluster determines the number "
+                "of parallel runs: leave one of them out"
             )
         self._check_devices()
 

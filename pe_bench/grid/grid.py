@@ -196,8 +196,7 @@ def _check_devices(count: int, device: str) -> None:
     there = torch.cuda.device_count() if device == "cuda" else count
     if count > there:
         raise InputError(
-            f"--devices {count} needs {count} GPUs, and torch sees {there} here: use --devices "
-            f"{there}"
+            f"--devices {count} needs {count} GPUs, but torch finds {there}: use --devices {there}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Why runs of a plan are not done although they were measured: their code has changed since."""
+"""Reasons why measured runs must be repeated: changes of their code."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ def describe_changed_code(runs: Sequence[PlannedRun], records: Iterable[RunRecor
     lines = []
     for change, count in counts.items():
         noun = "run" if count == 1 else "runs"
-        lines.append(f"to do again, since code has changed: {count} {noun} with {change}")
+        lines.append(f"to repeat, because code has changed: {count} {noun} with {change}")
     return lines
 
 

@@ -94,7 +94,7 @@ class Overview:
             titles = "; ".join(self.died[:SHOWN])
             lines.append(
                 f"the process ended without a message when it last executed {titles} (with "
-                "--jobs N, such an end is recorded as a failure of that run, and the others go on)"
+                "--jobs N, only that run would fail, and the others would continue)"
             )
         return lines + self._reasons()
 
@@ -121,7 +121,7 @@ class Overview:
     def _time(self, lanes: int | None) -> str:
         unknown = sum(seconds is None for seconds in self.estimates.values())
         if unknown == len(self.estimates):
-            return "unknown, as no run of such a task has finished here yet"
+            return "unknown, because no run of such a task has finished here yet"
         words = f"about {show_duration(self.seconds(lanes))}"
         if lanes is None:
             words += " one after the other"
@@ -129,7 +129,7 @@ class Overview:
             words += f", {lanes} at once"
         runs = "1 earlier run" if self.used == 1 else f"{self.used} earlier runs"
         words += f", from {runs} here"
-        return words + (f"; and {unknown} runs of which nothing is known" if unknown else "")
+        return words + (f"; and {unknown} runs without an estimate" if unknown else "")
 
     def _reasons(self) -> list[str]:
         """Return the reasons why runs are skipped, with one line for all seeds."""

@@ -111,7 +111,7 @@ def _check_folders(results: Path, options: RunOptions, problems: _Problems) -> N
     for folder, remedy in ((results, "--results"), (options.cache, "PE_BENCH_CACHE")):
         for data in options.data.values():
             if data.is_dir() and resolved(folder).is_relative_to(resolved(data)):
-                sentence = f"{folder} is inside {data}, whose files are data: give another folder"
+                sentence = f"{folder} is inside the folder with data {data}: give another folder"
                 problems.add("", InputError(f"{sentence} with {remedy}"))
         if folder == options.cache and folder.is_dir():
             continue  # a read-only cache may contain all necessary files
@@ -171,7 +171,7 @@ def _resolve(
         except InputError as error:
             problems.add(plugin.label, error)
         except SavingError:
-            if not problems.titles:  # else `_check_folders` may have reported the folder
+            if not problems.titles:  # otherwise `_check_folders` may have reported it
                 raise
         except CRASHES as error:
             cause = warn(f"{plugin.label} failed, {describe_error(error)}")

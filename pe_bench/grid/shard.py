@@ -25,7 +25,7 @@ class Shard:
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.count:
             raise InputError(
-                f"shard {self.number}/{self.count}: the first of 8 is 1/8, the last is 8/8"
+                f"there is no shard {self.number}/{self.count}: of 8, they are 1/8 to 8/8"
             )
 
     @classmethod

@@ -10,7 +10,7 @@ from pe_bench.runs.options import RunOptions
 
 @dataclass(frozen=True, kw_only=True)
 class GridSpec:
-    """Every encoding on every task under every seed.
+    """Every encoding on every task with every seed.
 
     Attributes:
         options: options of all runs.

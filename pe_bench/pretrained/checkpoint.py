@@ -54,8 +54,8 @@ class Checkpoint:
             return self.spec(self.config.layers.partition(":")[0] or OF_LLAMA)
         if not is_shipped(spec):
             raise InputError(
-                f"{self.folder} has the encoding {spec}, of a file of its author's, and which code "
-                "is run is for you to say: give the spec yourself"
+                f"{self.folder} names a file with code as its encoding ({spec}), which is not run "
+                "unless you give it: give the spec yourself"
             )
         return plugins.load("encoding", spec).label
 
@@ -153,7 +153,9 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}: give that of a Hugging Face checkpoint")
+        raise InputError(
+            f"there is no folder {folder}: give the folder of a Hugging Face checkpoint"
+        )
     path = folder / "config.json"
     config = read_config(path)
     if config.model.tied_embeddings and has_own_head(folder, config.names):

@@ -43,7 +43,7 @@ def import_gguf(file: Path, folder: Path) -> Checkpoint:
     except OSError as error:
         raise InputError(f"{file} cannot be read ({error.strerror}): give a GGUF file") from None
     if magic != MAGIC:
-        raise InputError(f"{file} is no GGUF file, which begins with {MAGIC.decode()}")
+        raise InputError(f"{file} is not a GGUF file: it does not begin with {MAGIC.decode()}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not empty: give a new folder")
     model, tokenizer = _read(file)

@@ -108,7 +108,7 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
         Raises:
             InputError: always.
         """
-        raise InputError("the vocabulary cannot be resized here: resize the Llama before")
+        raise InputError("the vocabulary cannot be resized here: resize that of the Llama first")
 
     def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: Any = None) -> None:
         """Recompute each block in the backward pass; the arguments are ignored."""
@@ -155,7 +155,9 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
         for name in NOT_SUPPORTED:
             value = kwargs.get(name, getattr(self.config, name, None))
             if value is not None and value is not False:
-                raise InputError(f"a decoder with an encoding has no {name}: leave it out")
+                raise InputError(
+                    f"a decoder with an encoding does not support {name}: leave it out"
+                )
         if input_ids is None:
             raise InputError("input_ids are missing: the encoding may need them")
         if use_cache and past_key_values is None:
@@ -167,7 +169,7 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
             padding = left_padding(input_ids, attention_mask)  # (B,)
             given = other_positions(position_ids, input_ids, attention_mask, padding)
             if given is not None and past_key_values is not None:
-                raise InputError("position_ids with a cache are 0, 1, 2, ... behind the padding")
+                raise InputError("position_ids with a cache must be 0, 1, 2, ... after the padding")
             if given is not None and attention_mask is None:
                 hidden = hidden_of_documents(self.model, input_ids, given)  # (B, T, C)
             else:

@@ -38,7 +38,7 @@ class DecoderCache(transformers.Cache):  # type: ignore[misc]
             return self._all(model)
         final = (max(self.longest, length) - padding).cpu()
         if model.encoding.needs_final_length and not self.longest:
-            raise InputError("the encoding needs to know how long the text will be: use generate")
+            raise InputError("the encoding needs the final length of the text: use generate")
         capacity = max(self.longest, length + SPARE)
         self.cache = Cache(rows, capacity, tokens.device, final_lengths=final)
         hidden = model.hidden(tokens, self.cache)  # (B, T, C)
@@ -56,7 +56,7 @@ class DecoderCache(transformers.Cache):  # type: ignore[misc]
         length = position_ids.shape[1]
         next_ids = self.seen + torch.arange(length, device=position_ids.device)  # (T,)
         if not bool((position_ids == next_ids - self.padding[:, None]).all()):
-            raise InputError("position_ids have to continue those of the tokens in the cache")
+            raise InputError("position_ids must continue those of the tokens in the cache")
 
     def go_on(self, model: Decoder, tokens: Tensor) -> Tensor:
         """Return hidden states, (B, T, C), of further tokens (B, T)."""

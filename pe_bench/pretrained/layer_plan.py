@@ -44,8 +44,8 @@ def plan_layers(family: Family, content: Mapping[str, Any]) -> str:
         return ""
     if len(kinds) > 2 or any(window for window, _ in kinds[1:]):
         raise InputError(
-            "layer_types and no_rope_layers make more than two kinds of layers, or two with a "
-            "window, and the decoder has one kind with a window and one without"
+            "layer_types and no_rope_layers define more than two kinds of layers, or two with a "
+            "window; the decoder supports one kind with a window and one without"
         )
     options = {LOCAL: _encoding(kinds[0])}
     if len(kinds) == 2:
@@ -86,7 +86,7 @@ def find_windows(family: Family, content: Mapping[str, Any]) -> list[bool]:
         if unknown or len(types) != layers:
             raise InputError(
                 f"layer_types has {len(types)} layers of the types {', '.join(sorted(set(types)))}"
-                f", and the decoder needs {layers} of {' or '.join(sorted(known))}"
+                f", but the decoder needs {layers} of {' or '.join(sorted(known))}"
             )
         return [one == SLIDING for one in types]
     if window is None:
@@ -94,7 +94,7 @@ def find_windows(family: Family, content: Mapping[str, Any]) -> list[bool]:
     first = content.get("max_window_layers") or 0
     step = content.get("sliding_window_pattern") or 0
     if not isinstance(step, int):
-        raise InputError(f"sliding_window_pattern is {step}, and it should be a number of layers")
+        raise InputError(f"sliding_window_pattern is {step}, but must be a number of layers")
     return [i >= first and (step == 0 or (i + 1) % step != 0) for i in range(layers)]
 
 
@@ -110,7 +110,7 @@ def find_rotating(family: Family, content: Mapping[str, Any], windows: list[bool
         return [(i + 1) % step != 0 for i in range(len(windows))]
     if len(listed) < len(windows):
         raise InputError(
-            f"no_rope_layers has {len(listed)} entries, and there are {len(windows)} layers"
+            f"no_rope_layers has {len(listed)} entries, but there are {len(windows)} layers"
         )
     return [bool(one) for one in listed[: len(windows)]]
 

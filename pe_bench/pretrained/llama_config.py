@@ -100,9 +100,9 @@ def read_config(path: Path) -> LlamaConfig:
             "Face checkpoint"
         ) from None
     except ValueError as error:
-        raise InputError(f"{path} is no JSON ({error}): download it again") from None
+        raise InputError(f"{path} is not JSON ({error}): download it again") from None
     if not isinstance(content, dict):
-        raise InputError(f"{path} is no JSON object: download it again")
+        raise InputError(f"{path} is not a JSON object: download it again")
     try:
         return parse_config(content)
     except InputError as error:
@@ -127,10 +127,10 @@ def parse_config(content: Mapping[str, Any]) -> LlamaConfig:
     content = complete_fields(family, content)
     for field in (*NEEDED, "max_position_embeddings"):
         if content.get(field) is None:
-            raise InputError(f"{field} is missing, which every Llama's config has")
+            raise InputError(f"{field} is missing, but the config of every Llama has it")
         kinds = int | float if field == "rms_norm_eps" else int
         if not isinstance(content[field], kinds):
-            raise InputError(f"{field} is '{content[field]}', and it should be a number")
+            raise InputError(f"{field} is '{content[field]}', but must be a number")
     content.setdefault(family.activation, next(iter(ACTIVATIONS)))
     refuse_what_differs(kind, family, content)
     own = content.get(OWN) or {}
@@ -211,7 +211,7 @@ def _rotations(
         return rotation, {"rope_type": "default", "rope_theta": base}
     if not family.two_rotations:
         raise InputError(
-            "rope_parameters differ between layers, and layers of this model_type have one rotation"
+            "rope_parameters differ between layers, but this model_type has one rotation"
         )
     own = {name: value for name, value in content.items() if name != "rope_parameters"}
     full = _rotation({**own, "rope_parameters": parts.get(FULL) or {}})
@@ -230,7 +230,7 @@ def _rotation(content: Mapping[str, Any]) -> dict[str, Any]:
             forms.append(_complete_rotation(content[name], content))
     if len(forms) == 2 and forms[0] != forms[1]:
         raise InputError(
-            "rope_parameters and rope_scaling are both there and differ: keep one of them, with "
+            "rope_parameters and rope_scaling both exist and differ: keep one of them, with "
             "the base as its rope_theta"
         )
     return forms[0] if forms else _complete_rotation({}, content)
@@ -243,7 +243,9 @@ def _complete_rotation(given: Mapping[str, Any], content: Mapping[str, Any]) -> 
     """
     rotation = dict(given)
     if any(isinstance(value, dict) for value in rotation.values()):
-        raise InputError(f"rope_parameters are for {', '.join(rotation)}, which are no layer types")
+        raise InputError(
+            f"rope_parameters are for {', '.join(rotation)}, which are not layer types"
+        )
     rotation.setdefault("rope_type", rotation.pop("type", "default"))
     rotation.pop("type", None)
     if rotation.get("rope_theta") is None:

@@ -67,7 +67,7 @@ def plain_config(model: Decoder) -> dict[str, Any] | None:
 
 
 def _find_layers(model: Decoder) -> list[LayerKind] | None:
-    """Return the kind of each layer; None if one is no rotation, with or without a window."""
+    """Return the kind of each layer; None if a layer has any other encoding."""
     found = []
     for layer in range(model.config.layers):
         encoding = model.encoding_of(layer)

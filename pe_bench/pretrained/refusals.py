@@ -33,9 +33,9 @@ def refuse_what_differs(kind: str, family: Family, content: Mapping[str, Any]) -
         (
             "attention_bias",
             kind != "qwen2" and content.get("attention_bias"),
-            "biases of attention are read in qwen2 and gpt2 only",
+            "biases of attention are supported for qwen2 and gpt2 only",
         ),
-        ("mlp_bias", content.get("mlp_bias"), "biases of the MLP are read in gpt2 only"),
+        ("mlp_bias", content.get("mlp_bias"), "biases of the MLP are supported for gpt2 only"),
         ("clip_qkv", content.get("clip_qkv"), "the decoder does not clip queries, keys and values"),
         (
             "scale_attn_weights",
@@ -50,7 +50,7 @@ def refuse_what_differs(kind: str, family: Family, content: Mapping[str, Any]) -
         (
             "add_cross_attention",
             content.get("add_cross_attention"),
-            "the decoder attends to its own tokens only",
+            "the decoder has no cross-attention",
         ),
         (
             "use_bidirectional_attention",
@@ -67,10 +67,10 @@ def refuse_what_differs(kind: str, family: Family, content: Mapping[str, Any]) -
             content.get("quantization_config") is not None,
             "the decoder's weights are floating-point numbers",
         ),
-        ("num_key_value_heads", no_keys, "it should be a number"),
+        ("num_key_value_heads", no_keys, "it must be a number"),
     ]
     for field, wrong, right in differences:
         if wrong:
             raise InputError(
-                f"{field} is {factor if field == PARTIAL else content.get(field)}, and {right}"
+                f"{field} is {factor if field == PARTIAL else content.get(field)}, but {right}"
             )

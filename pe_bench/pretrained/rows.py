@@ -18,13 +18,15 @@ def left_padding(tokens: Tensor, mask: Tensor | None) -> Tensor:
         return tokens.new_zeros(len(tokens))
     if mask.shape != tokens.shape:
         raise InputError(
-            f"attention_mask is {tuple(mask.shape)}, and it should be {tuple(tokens.shape)}: the "
-            "encoding says which keys a query may attend to"
+            f"attention_mask is {tuple(mask.shape)}, but must be {tuple(tokens.shape)}: the "
+            "encoding determines the keys that a query may attend to"
         )
     kept = mask.bool().int()  # (B, T)
     starts = kept[:, 0] + kept.diff(dim=1).eq(1).sum(1)  # (B,)
     if bool((starts > 1).any()):
-        raise InputError("attention_mask has zeros between tokens: pads belong before or behind")
+        raise InputError(
+            "attention_mask has zeros between tokens: put padding before or after them"
+        )
     before: Tensor = kept.cummax(dim=1).values.eq(0).sum(1)  # (B,)
     return before
 

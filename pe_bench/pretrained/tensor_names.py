@@ -109,7 +109,9 @@ class TensorNames:
             start += size
         outputs = shape[-1] if transposed else shape[0]
         if start != outputs:
-            raise InputError(f"{name} is {shape} and should have {start} outputs, by config.json")
+            raise InputError(
+                f"{name} is {shape}, but must have {start} outputs according to config.json"
+            )
         return parts
 
     def _order(self, name: str, model: ModelConfig | None) -> Tensor | None:

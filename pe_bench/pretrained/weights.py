@@ -186,7 +186,7 @@ def find_tensors(folder: Path) -> dict[str, tuple[Path, tuple[int, ...]]]:
             ) from None
         except (OSError, safetensors.SafetensorError) as error:
             raise InputError(
-                f"{path} is cut short, or is no safetensors file ({error}): {AGAIN}"
+                f"{path} is truncated, or not a safetensors file ({error}): {AGAIN}"
             ) from None
     return found
 
@@ -261,7 +261,7 @@ def check_shapes(
             raise InputError(f"the Llama weights have no {name}: give all of a model's weights")
         if shapes[name] != shape:
             raise InputError(
-                f"{name} is {shapes[name]} and the decoder's {shape}: make the decoder's "
+                f"{name} is {shapes[name]}, but the decoder's is {shape}: make the decoder's "
                 "ModelConfig equal to the Llama's config.json"
             )
     if left := sorted(set(shapes) - set(expected)):
@@ -283,12 +283,14 @@ def _files(folder: Path) -> list[Path]:
     if not index.is_file():
         pickles = sorted(path.name for path in folder.glob("*.bin"))
         hint = f"; {pickles[0]} is a pickle, which is never read" if pickles else ""
-        raise InputError(f"{folder} has neither {WHOLE} nor {INDEX}{hint}: give a safetensors one")
+        raise InputError(
+            f"{folder} has neither {WHOLE} nor {INDEX}{hint}: give a safetensors checkpoint"
+        )
     try:
         names = json.loads(index.read_bytes())["weight_map"].values()
         return [folder / Path(name).name for name in sorted(set(names))]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{index} is no index of safetensors files: {AGAIN}") from None
+        raise InputError(f"{index} is not an index of safetensors files: {AGAIN}") from None
 
 
 def _read(path: Path, names: list[str]) -> Iterator[tuple[str, Tensor]]:

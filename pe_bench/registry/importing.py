@@ -167,7 +167,7 @@ def plugin_class(
     """Return the one public subclass of `Encoding` or `Task` that a module defines.
 
     Args:
-        kind: which of the two.
+        kind: "encoding" or "task".
         module: the module.
         where: the user's input, for messages.
         name: name of the class; None: the module must define exactly one.
@@ -265,7 +265,7 @@ def _importing(where: Path, run: Callable[[], Module]) -> Module:
         message = error.msg if isinstance(error, SyntaxError) else error
         reason = " ".join(str(message).split())
         raise InputError(
-            f"{where} does not import ({type(error).__name__}: {reason}{at}): mend that file"
+            f"{where} cannot be imported ({type(error).__name__}: {reason}{at}): correct that file"
         ) from error
 
 

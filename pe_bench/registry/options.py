@@ -44,7 +44,7 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
         where = where.replace(":", ".")
     if any(len(part.encode()) > 255 for part in where.split("/")):
         raise InputError(
-            f"'{where[:40]}...' is too long for a name or a path: names have 255 bytes"
+            f"'{where[:40]}...' is too long for a name or a path: names have at most 255 bytes"
         )
     separator = ":" if isinstance(spec, NestedSpec) else ","
     options: dict[str, str] = {}

@@ -263,7 +263,7 @@ def _refuse_unknown(kind: Kind, where: str) -> NoReturn:
     known = ", ".join([*names(kind), *importing.entry_points(kind)])
     listed = where.split(",")
     if len(listed) > 1 and set(listed) <= set(names(kind)):
-        raise InputError(f"'{where}' are several {kind}s: write {' '.join(listed)}")
+        raise InputError(f"'{where}' contains several {kind}s: write {' '.join(listed)}")
     if not where:
         raise InputError(f"an empty spec names no {kind}; there are: {known}")
     hint = suggest(where, names(kind))
@@ -305,7 +305,7 @@ def _refuse_positional(
     for key in given:
         if key in parameters and key not in known and key not in ("self", "model", "layer"):
             raise InputError(
-                f"{where}: {key} is no option, since it is not keyword-only: write * before it in "
+                f"{where}: {key} is not an option, as it is not keyword-only: write * before it in "
                 f"{cls.__name__}.__init__"
             )
 
@@ -325,7 +325,7 @@ def _name(kind: Kind, where: str, cls: type[Any]) -> str:
         if UNUSABLE.fullmatch(name):
             raise InputError(f"{where}: the name '{name}' must have no colon, comma or equals sign")
     if name.replace("_", "-") in names(kind):
-        raise InputError(f"{where}: '{name}' is the name of a shipped {kind}, give another name")
+        raise InputError(f"{where}: '{name}' is the name of a shipped {kind}: give another name")
     return name
 
 

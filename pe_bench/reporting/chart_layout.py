@@ -13,8 +13,8 @@ MOST_EVEN_TICKS = 5  # on an axis of a heatmap
 LEAST_PERCENT = 40.0  # smallest range of an axis of percentages: small differences look small
 LEAST_LOGITS = 0.2  # smallest range of an axis of a gallery: a constant looks constant
 
-# Smallest size of a cost panel on the page, in pixels: that on a screen 390 pixels wide. Names have
-# the same size in larger panels.
+# Smallest size of a cost panel on the page, in pixels, reached on a screen 390 pixels wide. Names
+# have the same size in larger panels.
 PANEL = (268.0, 182.0)
 CHARACTER = 6.3
 NAME_HEIGHT = 12.0

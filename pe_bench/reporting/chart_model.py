@@ -187,7 +187,7 @@ class Quantity(NamedTuple):
 
     Attributes:
         name: name of the column.
-        title: what it is, in words.
+        title: description of the quantity.
         y: label of the axis.
         log: whether the axis is logarithmic.
         limits: ends of the axis.
@@ -229,7 +229,7 @@ class TrainingChart:
     """The learning curves of one training phase; shows one quantity at a time.
 
     Attributes:
-        title: which training it was.
+        title: name of the training phase.
         says: meaning of line and band.
         x: label of the axis of steps.
         x_limits: ends of the axis of steps.

@@ -33,7 +33,7 @@ def find_unchanged(records: Sequence[RunRecord]) -> str:
         going_on = record.adaptation or {"unchanged": False}
         if "unchanged" in going_on:
             unchanged = going_on["unchanged"]
-        else:  # as earlier versions wrote it
+        else:  # format of earlier versions
             same = going_on["encoding"] == going_on["from"]
             unchanged = same and not going_on["config"]["steps"]
         if unchanged:
@@ -64,7 +64,7 @@ def add_damage(rows: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFrame
     damage = others.assign(
         metric=DAMAGE,
         value=-change if metric.higher_is_better else change,
-        stderr=math.nan,  # not known: both models were scored on the same items
+        stderr=math.nan,  # unknown, because both models were scored on the same items
         ci_low=math.nan,
         ci_high=math.nan,
         status="ranked",

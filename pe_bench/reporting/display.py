@@ -18,7 +18,7 @@ def display_names(
 
     The name is the attribute `label` of the class, with the options of the spec in brackets. A
     shipped encoding without this attribute has the name of its class, another one its name in
-    tables. If two encodings would have the same name, both have their label behind it.
+    tables. If two encodings would have the same name, the label follows the name of both.
 
     Args:
         records: records of the runs.

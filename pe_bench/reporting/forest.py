@@ -139,7 +139,7 @@ def _key(found: Verdicts) -> Sequence[str]:
     shown = [verdict.difference for verdict in found.tasks]
     tasks = len(shown)
     shown += [found.mean] if found.mean is not None else []
-    line = "Lines: 95 % intervals of each by itself."
+    line = "Lines: 95 % intervals, each for one difference alone."
     if any(difference.significant for difference in shown):
         line += " Filled, in the colour of the better one: significant."
     if not all(difference.significant for difference in shown):

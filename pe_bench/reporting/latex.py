@@ -26,7 +26,7 @@ SPECIAL = {
     "−": "$-$",
     "\N{ZERO WIDTH SPACE}": "{}",
 }
-"""Characters that LaTeX does not print literally. Other characters stand in the source as UTF-8."""
+"""Characters that LaTeX does not print literally. Other characters are in the source as UTF-8."""
 HEADING = 14  # characters per line of a heading
 COMMENT = 98  # characters per line of a comment
 ABSENT = "–"
@@ -74,7 +74,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a table with a heading. Parts stand below each other.
+    """A part of a table with a heading. Parts are stacked.
 
     Attributes:
         headings: lines of the heading of each column, the first column included.

@@ -27,8 +27,8 @@ from pe_bench.results.store import read_record
 UNLIMITED = 10_000  # characters per line
 LEARNED = "seeds that learned"
 TUNED = (
-    "Measured before under the same settings, but with a learning rate tuned for each encoding: to "
-    "compare with, not to be ranked together."
+    "Measured before with the same settings, but with a learning rate tuned for each encoding. "
+    "These runs are shown for comparison and not ranked together."
 )
 COSTS = {"seconds": ("seconds", 1), "peak_memory_bytes": ("MiB", 2**20)}  # heading, unit
 

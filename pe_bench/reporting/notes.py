@@ -22,13 +22,13 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
     marks = ["↑: higher is better, ↓: lower is better.", _describe_spread(table)]
     if any(difference.seeds > 1 for difference in comparison.pairs):
         marks.append(
-            "rank: from the best to the worst that is possible; encodings that share a letter "
+            "rank: the best and the worst possible rank; encodings that share a letter "
             "do not differ significantly."
         )
     if table.baseline_names:
         names = ", ".join(table.baseline_names)
         marks.append(
-            "Chance and the strongest baseline, which know training batches only and are not "
+            "Chance and the strongest baseline, which only count training batches and are not "
             f"ranked: {names}."
         )
         if table.below_baselines():
@@ -59,15 +59,15 @@ def write_notes(table: Table) -> str:
         gate = table.about.gate
         reached = "" if gate is None else f" at least {gate:g} % in distribution"
         lines.append(
-            f"A seed has learned the task with{reached or ' its gate passed'}. The share "
-            "of seeds that did has Wilson's 95 % interval; their mean stands beside it and ranks "
-            "nothing."
+            f"A seed has learned the task if it reaches{reached or ' the gate'}. The number of "
+            "these seeds has Wilson's 95 % interval for their fraction. A column shows their mean, "
+            "which does not rank."
         )
     lines += _describe_damage(table)
     if not all(math.isnan(training_loss(table, name)) for name in table.encodings):
-        lines.append("Training loss: at the end, median over seeds.")
+        lines.append("Training loss: the loss at the end, as the median over seeds.")
     if (table.scores["status"] == "partial").any():
-        lines.append("Partial: a mean over some of the parts only, not ranked.")
+        lines.append("Partial: a mean over only some of the parts, which is not ranked.")
     lines += _describe_baselines(table)
     lines += describe_sensitivity(table)
     lines += _describe_sizes(table)
@@ -93,8 +93,8 @@ def _describe_damage(table: Table) -> list[str]:
     assert column is not None
     unchanged = find_unchanged(table.records)
     return [
-        f"{TITLE.capitalize()}: how much worse a row is than the model itself ({unchanged}) in "
-        f"column {column.title or column.subset}, seed by seed; above 0 is worse."
+        f"{TITLE.capitalize()}: difference of a row to the unchanged model ({unchanged}) in "
+        f"column {column.title or column.subset}, for equal seeds; above 0 is worse."
     ]
 
 
@@ -110,8 +110,8 @@ def _describe_sizes(table: Table) -> list[str]:
         )
     costs = set().union(*(mean_costs(table, encoding) for encoding in table.encodings))
     if costs and not table.about.measures_time:
-        memory = " MiB: the most memory that a run had in use." if len(costs) > 1 else ""
-        lines.append(f"Seconds: training and evaluation of a run, in the mean.{memory}")
+        memory = " MiB: mean peak memory of a run." if len(costs) > 1 else ""
+        lines.append(f"Seconds: mean time of the training and the evaluation of a run.{memory}")
     return lines
 
 
@@ -120,8 +120,8 @@ def _describe_spread(table: Table) -> str:
     if table.has_seeds:
         return "±: standard deviation over seeds."
     if table.about.measures_time:
-        return "(a to b): quartiles over repetitions, beside their median."
-    return "(a to b): 95 % interval over items, for this one trained model."
+        return "(a to b): quartiles over repetitions, after their median."
+    return "(a to b): 95 % interval over items, for a single trained model."
 
 
 def unfinished_runs(records: Sequence[RunRecord]) -> str:
@@ -140,7 +140,7 @@ def _describe_baselines(table: Table) -> list[str]:
     if not table.baseline_names:
         return []
     line = (
-        "In italics: chance and the strongest baseline, which know training batches only and are "
+        "In italics: chance and the strongest baseline, which only count training batches and are "
         "not ranked."
     )
     below = table.below_baselines()

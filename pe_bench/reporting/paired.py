@@ -146,26 +146,26 @@ def _verdict(table: Table, difference: Difference) -> str:
 def describe_basis(found: Comparison) -> list[str]:
     """Return how the differences were tested, and what few seeds cannot show, a line each."""
     seeds = max(difference.seeds for difference in found.pairs)
-    source = "seeds and items" if found.with_items else "seeds alone, the items not being known"
+    source = (
+        "seeds and items" if found.with_items else "seeds only, because item scores are unknown"
+    )
     if seeds < 2:
-        return ["With one seed nothing can be said about differences between encodings."]
+        return ["With one seed, differences between encodings cannot be tested."]
     lines = [
-        "Differences are paired by seed and item. Interval and p are those of a t-test over "
-        f"{source}, for each difference alone; p (sign flips) needs no normal distribution; p "
-        "(Holm) is p, corrected for the number of comparisons. A difference is significant if p "
+        "Differences are paired by seed and item. Interval and p come from a t-test over "
+        f"{source}, for each difference alone. p (sign flips) needs no normal distribution. p "
+        "(Holm) is p corrected for the number of comparisons. A difference is significant if p "
         "(Holm) and, from six seeds on, p (sign flips) are at most 0.05. Encodings that share a "
-        "letter do not differ significantly among all pairs, and ranks run from the best to the "
-        "worst that is possible. All pairs are corrected for their own number, which is larger "
-        "than that of the differences to the reference."
+        "letter do not differ significantly among all pairs, and ranks are the best and the worst "
+        "possible ones. Among all pairs, p-values are corrected for the number of pairs, which is "
+        "larger than the number of differences to the reference."
     ]
     if not any(found.letters.values()):
         lines.append(NO_LETTERS)
     if seeds < FEWEST_SEEDS:
-        lines.append(f"{seeds} seeds are too few for a test: it takes {FEWEST_SEEDS}.")
+        lines.append(f"{seeds} seeds are too few for a test, which needs {FEWEST_SEEDS}.")
     elif smallest_flip_p(seeds) > LEVEL:
-        lines.append(
-            f"Sign flips of {seeds} seeds cannot reach 0.05: here claims rest on the t-test alone."
-        )
+        lines.append(f"Sign flips of {seeds} seeds cannot reach 0.05, so only the t-test is used.")
     return lines
 
 

@@ -66,9 +66,9 @@ def make_panels(
         per_row: most panels in a row.
         size: width and height of a panel, inches.
         margin: extra width and height for legends and titles, inches.
-        share_x, share_y: whether all panels have the same limits and ticks, which then have labels
-            at the edge alone. The panels set them one by one: matplotlib's shared axes take a time
-            that grows with the square of their number.
+        share_x, share_y: whether all panels have the same limits and ticks. Tick labels are then
+                    only at the edge. The panels set them separately, because the time of
+                    matplotlib's shared axes grows with the square of their number.
     """
     rows = math.ceil(count / per_row)
     columns = math.ceil(count / rows)
@@ -90,7 +90,7 @@ def set_title(figure: Figure, *lines: str, beside: float = 0.0) -> Text:
     """Write lines above all panels, and return them.
 
     Args:
-        figure: where to write.
+        figure: the figure.
         lines: the lines.
         beside: width reserved for a legend, inches.
     """
@@ -118,7 +118,7 @@ def set_panel_title(
 
     Args:
         axis: the panel.
-        title: what to write.
+        title: text of the title.
         width: width in inches at which the title is wrapped; None for no wrapping.
         marked: whether labels of `mark_trained` are below the title.
     """

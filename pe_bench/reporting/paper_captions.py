@@ -134,7 +134,7 @@ def describe_seeds(tables: Sequence[Table]) -> str:
 
 
 def describe_learned(tables: Sequence[Table]) -> list[str]:
-    """Explain the share of seeds that learned, if it is shown."""
+    """Explain the fraction of seeds that learned, if it is shown."""
     shown = any(
         table.is_gated and table.learned(name) < table.seeds(name)
         for table in tables

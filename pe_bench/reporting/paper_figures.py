@@ -42,7 +42,7 @@ def save_figures(
         names: display names that replace others, by label.
 
     Returns:
-        The PDF files, or if a table has no figures, nothing for it.
+            The PDF files. A table without figures adds none.
 
     Raises:
         InputError: a table has too many encodings for a figure, or no table has a figure.
@@ -51,7 +51,7 @@ def save_figures(
     for table in tables:
         if len(table.encodings) > MOST:
             raise InputError(
-                f"{table.heading} has {len(table.encodings)} encodings, and a figure shows at most "
+                f"{table.heading} has {len(table.encodings)} encodings, but a figure shows at most "
                 f"{MOST}: choose them with --encoding"
             )
     written = []

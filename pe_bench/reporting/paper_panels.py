@@ -177,7 +177,7 @@ def set_title(axis: Axes, title: str, width: float) -> None:
 def set_labels(
     figure: Figure, axes: Sequence[Axes], xs: Sequence[str], ys: Sequence[str], height: float
 ) -> None:
-    """Write the labels of axes: one for all panels, or if they differ one beside each panel.
+    """Write the labels of axes: one for all panels, or one for each panel if they differ.
 
     Args:
         figure: the figure.

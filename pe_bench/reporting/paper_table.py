@@ -14,7 +14,7 @@ from pe_bench.reporting.styles import family_of
 from pe_bench.reporting.tables import Table
 from pe_bench.results.baselines import find_chance, find_strongest
 
-MOST_SCORES = 5  # maximum number of scores beside each other; a family takes the place of one
+MOST_SCORES = 5  # maximum number of scores in a row; a column of families counts as one
 FEW = 3  # maximum number of encodings that are columns if there are more scores
 WHOLE = 1000  # numbers from here on have no decimals
 

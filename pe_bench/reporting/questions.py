@@ -1,8 +1,8 @@
 """Questions that were asked before the runs, and are corrected among themselves only.
 
 A results folder may have a file `questions.toml` with tables `[[question]]`, see docs/results.md.
-Each task of a question is one comparison. A question without tasks is one comparison, too: that of
-the mean scores over all tasks that both encodings were run on.
+Each task of a question is one comparison. A question without tasks is one comparison, too: it
+compares the mean scores over all tasks that both encodings were run on.
 """
 
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ def read_questions(path: Path) -> list[Question]:
         try:
             questions.append(_read(entry, known))
         except WrongError as error:
-            needed = f"a question has {', '.join(known)}"
+            needed = f"a question has the keys {', '.join(known)}"
             raise InputError(f"{path}: {needed}, and {error}") from None
     return questions
 

@@ -19,7 +19,7 @@ def describe_ranks(tables: Sequence[Table]) -> str:
     for table in tables:
         parts += [wrap(table.heading), brief_table(table, compare_table(table))]
     parts.append(wrap(
-        "rank: from the best to the worst that is possible; encodings that share a letter do "
+                "rank: the best and the worst possible rank; encodings that share a letter do "
         "not differ significantly among all pairs of their table. ±: standard deviation over "
         "seeds. ↑: higher is better, ↓: lower is better."
     ))  # fmt: skip

@@ -159,7 +159,7 @@ def _begin(drawings: Sequence[Drawing], jobs: int) -> Iterator[Sequence[Drawing]
         yield [one.result for one in begun]
     except BrokenProcessPool:
         raise SavingError(
-            f"one of {jobs} processes that draw was killed, as the kernel does where memory "
+            f"one of {jobs} drawing processes was killed, as the kernel does when memory "
             "runs out: report on fewer folders at once"
         ) from None
     finally:
@@ -193,6 +193,6 @@ def _make_folder(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"cannot write to {folder} ({error.strerror}): move the file that is in the way"
+            f"cannot write to {folder} ({error.strerror}): move the file with this name"
         ) from None
     return folder

@@ -19,7 +19,7 @@ from pe_bench.reporting.task_summary import (
 )
 from pe_bench.stats.significance import effect_to_show
 
-SATURATED = 0.9  # of the way from the floor to the ceiling, for the last encoding
+SATURATED = 0.9  # minimum normalised score of the last encoding
 
 
 @dataclass(frozen=True)

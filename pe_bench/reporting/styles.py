@@ -24,7 +24,7 @@ from pe_bench.results.record import RunRecord
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 DECLARED = ("label", "family", "colour", "marker")
 SHADES = (0.0, 0.35, -0.35)  # towards white or black
-FREE_COLOURS = ("#EE3377", "#7755DD")  # of no shipped encoding, for those that declare none
+FREE_COLOURS = ("#EE3377", "#7755DD")  # for encodings without a colour; no shipped one has them
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class Table:
     differences: Mapping[str, Any] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields: a process that draws does not need what has been computed of them."""
+        """Return the fields without cached values, which drawing processes do not need."""
         return {one.name: self.__dict__[one.name] for one in fields(self)}
 
     @property
@@ -266,7 +266,7 @@ class Table:
         return list(scores["encoding"][worse])
 
     def seeds(self, encoding: str) -> int:
-        """Return how many seeds an encoding was run with."""
+        """Return the number of seeds of an encoding."""
         return self._seeds[encoding]
 
     @cached_property
@@ -274,12 +274,12 @@ class Table:
         return Counter(record.encoding for record in self.records)
 
     def learned(self, encoding: str) -> int:
-        """Return how many seeds of an encoding passed the gate of the task."""
+        """Return the number of seeds of an encoding that passed the gate of the task."""
         return self.seeds(encoding) - self._failures.get(encoding, 0)
 
     @cached_property
     def _failures(self) -> dict[str, int]:
-        """How many seeds of each encoding did not pass the gate of the task."""
+        """Number of seeds of each encoding that did not pass the gate of the task."""
         scores = self.headline_scores()
         missing = (scores["seeds"] - scores["learned_seeds"]).groupby(scores["encoding"]).sum()
         return {str(encoding): int(count) for encoding, count in missing.items()}

@@ -119,14 +119,14 @@ def describe_limits(tables: Sequence[Table], scale: str = "Normalised") -> str:
     """Explain in one line normalised scores, or another scale from 0 to 1."""
     line = (
         f"{scale}: 0 is the best baseline of a task (guessing, a constant answer, tables of "
-        "n-grams), 1 is the best score that there can be (100 %, or 0 where lower is better)"
+        "n-grams), 1 is the best possible score (100 %, or 0 if lower is better)"
     )
     open_end = [table.about.task for table in tables if find_end(table) is None]
     without = [table.about.task for table in tables if not _has_floor(table)]
     if open_end:
-        line += f"; of {_list(open_end, tables)} 1 is the best encoding, there being no best score"
+        line += f"; for {_list(open_end, tables)}, which have no best score, 1 is the best encoding"
     if without:
-        line += f"; of {_list(without, tables)} 0 is the worst encoding, no baseline being below"
+        line += f"; for {_list(without, tables)}, without a lower baseline, 0 is the worst encoding"
     return f"{line}."
 
 
@@ -187,12 +187,12 @@ def describe_correlations(block: Block) -> str:
     count = len(block.encodings)
     needed = ranking.smallest_correlation(count)
     line = (
-        f"Which tasks say the same? Rank correlations over {count} encodings: +1 the same order, "
+        f"Do tasks agree? Rank correlations over {count} encodings: +1 is the same order, "
         "-1 the opposite one"
     )
     if needed > 1:
-        return f"{line}; of so few encodings none can be told from 0."
-    return f"{line}; nearer to 0 than {needed:.2f} may be chance."
+        return f"{line}; with so few encodings, none is significant."
+    return f"{line}; absolute values below {needed:.2f} may be chance."
 
 
 def count_families(tables: Sequence[Table]) -> int:
@@ -205,7 +205,7 @@ def too_few(tables: Sequence[Table]) -> str:
     count = count_families(tables)
     families = "1 family" if count == 1 else f"{count} families"
     return (
-        f"Tasks of {families} are too few for means over tasks: it takes {FEWEST_FAMILIES} "
+        f"Tasks of {families} are too few for means over tasks, which need {FEWEST_FAMILIES} "
         "families (docs/tasks.md)."
     )
 
@@ -217,11 +217,11 @@ def describe_notes(block: Block) -> list[str]:
     families = count_families(block.tables)
     no_letters = [] if any(block.letters.values()) else [NO_LETTERS]
     return [
-        f"Means over {families} families of tasks ({len(block.tables)} tasks); a family is the "
-        "mean of its tasks. Intervals are over families: they say what to expect of other families "
-        "of this kind, and are wide where families are few or disagree.",
+        f"Means over {families} families of tasks ({len(block.tables)} tasks); a family counts as "
+        "the mean of its tasks. Intervals are over families: they apply to other families of this "
+        "kind, and are wide if families are few or disagree.",
         "Encodings that share a letter do not differ significantly in their mean normalised scores "
-        "on these very tasks, over seeds and items.",
+        "on these tasks, over seeds and items.",
         *no_letters,
         f"{describe_limits(block.tables)} Scores below 0 count as 0.",
         *block.left_out,
@@ -244,7 +244,7 @@ def _make_block(group: Sequence[Table]) -> Block:
             as_many = len(counts.headline_means()) == len(table.headline_means())
             what = "largest model" if is_larger and as_many else "most encodings"
             lines.append(
-                f"Of {table.about.task} the table of the {what} counts, and not that of "
+                f"{table.about.task}: the table with the {what} counts, not the one with "
                 f"settings {table.about.settings_digest}."
             )
         else:

@@ -23,7 +23,7 @@ class Axis(NamedTuple):
     """How a quantity is shown.
 
     Attributes:
-        title: what it is, in words.
+        title: description of the quantity.
         y: label of its axis.
         log: whether the axis may be logarithmic; if not, it begins at 0.
     """
@@ -46,7 +46,7 @@ def make_training(table: Table) -> list[TrainingChart]:
 
     A task that trains a model for each of its subsets has a chart for each subset.
     """
-    with np.errstate(all="ignore"):  # files of others may have infinite numbers
+    with np.errstate(all="ignore"):  # files from other users may have infinite numbers
         return _make_charts(table)
 
 
@@ -131,7 +131,7 @@ def _title(table: Table, phase: str, subset: str, *, several: bool) -> str:
 
 
 def _thin(curve: LearningCurve) -> LearningCurve:
-    """Return a curve of at most `MOST_POINTS` points, each a summary of equally many points."""
+    """Return a curve of at most `MOST_POINTS` points, each for an equal number of points."""
     size = math.ceil(len(curve) / MOST_POINTS)
     whole = len(curve) // size * size  # the last summary may be of fewer points
     last = [*range(size - 1, whole, size)]

@@ -229,8 +229,8 @@ def write_items(
     clusters = [None if c.clusters is None else c.clusters.astype(np.int32) for c in items]
     table["clusters"] = pa.array(clusters, pa.list_(pa.int32()))
     content = pa.BufferOutputStream()
-    # Few different values (right or wrong): dictionary encoding. Losses: splitting the bytes into
-    # streams makes them a third smaller.
+    # Dictionary encoding is smallest for few different values (right or wrong). For losses,
+    # splitting the bytes into streams saves a third.
     parted = len(np.unique(np.concatenate([np.empty(0, np.float32), *flat]))) > FEW
     parquet.write_table(
         pa.table(table),
@@ -292,12 +292,14 @@ def _make_cell(
     values, weights, clusters = arrays
     scores, combine, length = (labels.pop(name) for name in ("scores", "combine", "length"))
     if scores < 1 or not len(values) or len(values) % scores:
-        raise WrongError("has a row whose number of values is not a multiple of its scores")
+        raise WrongError(
+            "has a row whose number of values is not a multiple of its number of scores"
+        )
     count = len(values) // scores
     if any(array is not None and len(array) != count for array in (weights, clusters)):
         raise WrongError("has a row with another number of weights or clusters than items")
     if combine not in COMBINE or (length or 0) < 0:
-        raise WrongError("has a row with another length or way to combine scores")
+        raise WrongError("has a row with an invalid length or an unknown way to combine scores")
     items = Items(
         labels.pop("subset"),
         labels.pop("metric"),
@@ -337,9 +339,9 @@ def _places(column: Any) -> list[tuple[Place, ...]]:
         flat = [Place(*values) for values in zip(*fields, strict=True)]
         for place in set(flat):
             if not all(map(is_line, (place.subset, place.metric, place.second_axis))):
-                raise WrongError("has a row whose groups are no places")
+                raise WrongError("has a row with invalid groups")
         if structs.null_count:
-            raise WrongError("has a row whose groups are no places")
+            raise WrongError("has a row with invalid groups")
         ends = chunk.offsets.to_pylist()
         found += [tuple(flat[start:end]) for start, end in pairwise(ends)]
     return found

@@ -47,7 +47,11 @@ class Journal:
         *lines, torn = whole.split(b"\n")
         read = self._read(lines)
         if read < len(lines):
-            set_aside(DamagedError(path, f"is damaged or another run's from line {read + 1} on"))
+            set_aside(
+                DamagedError(
+                    path, f"is damaged, or belongs to another run, from line {read + 1} on"
+                )
+            )
             write_atomic(path, b"".join(line + b"\n" for line in lines[:read]))
         elif torn:  # an incomplete last line, after a kill
             os.truncate(path, len(whole) - len(torn))

@@ -106,9 +106,9 @@ def merge_folder(source: Path, target: Path, records: Sequence[RunRecord] | None
 
 def describe_merge(folder: Path, found: Merge) -> str:
     """Describe the result of merging a folder in one line."""
-    parts = [f"{found.brought} brought", f"{found.same} there already"]
+    parts = [f"{found.brought} copied", f"{found.same} already exist"]
     if found.unfinished:
-        parts.append(f"{found.unfinished} not finished, brought as they are")
+        parts.append(f"{found.unfinished} unfinished ones copied unchanged")
     return f"{folder}: {', '.join(parts)}"
 
 
@@ -131,7 +131,7 @@ def merge_folders(
     for source in sources:
         if source.is_file():
             raise InputError(
-                f"{source} is a table: to send runs, write pe-bench export DIR, and give that"
+                f"{source} is a table: to send runs, write pe-bench export DIR and merge it"
             )
         if resolved(source) in seen:
             raise InputError(f"{source} is given twice, or is --results: leave it out")
@@ -146,7 +146,7 @@ def compare_rows(first: RunRecord, second: RunRecord) -> str:
     differing = [place for place in one if place in two and one[place] != two[place]]
     lacking = len(one.keys() ^ two.keys())
     if lacking:
-        return f"{lacking} of {len(one.keys() | two.keys())} rows are in one of them only"
+        return f"only one of them has {lacking} of {len(one.keys() | two.keys())} rows"
     if differing:
         place = differing[0]
         name = " ".join(filter(None, place))
@@ -160,7 +160,7 @@ def _records_by_key(target: Path) -> dict[tuple[str, str, str], RunRecord]:
     """Return the runs of a folder; a run in its own `runs` comes before the same of an export."""
     found: dict[tuple[str, str, str], RunRecord] = {}
     for record in read_records(target):
-        found.setdefault(key_of(record), record)  # those of exports are last
+        found.setdefault(key_of(record), record)  # exported runs come last
     return found
 
 
@@ -254,9 +254,9 @@ def _files(record: RunRecord) -> list[Path]:
     try:
         files = list_files(record.folder)
     except OSError as error:
-        raise InputError(f"{error.filename} is {error.strerror}: replace it by a file") from None
+        raise InputError(f"{error.filename} is {error.strerror}: replace it with a file") from None
     if not resolved(record.folder).is_relative_to(resolved(results_of(record))):
-        raise InputError(f"{record.folder} is a link to another folder: give that one")
+        raise InputError(f"{record.folder} is a link to another folder: give the other folder")
     found = []
     for path in files:
         inner = path.relative_to(record.folder)
@@ -342,7 +342,7 @@ def _keep_tuning(content: dict[str, Any], source: Path, copy: Path, found: Merge
         complaint = (
             f"{content['encoding']} · {content['task']}: other learning rates were chosen in "
             f"{source} ({_show(rates)}) than in {copy} ({_show(others)}), which stay: their runs "
-            "do not belong into one table"
+            "do not belong in one table"
         )
         if complaint not in found.complaints:
             found.complaints.append(complaint)

@@ -265,7 +265,7 @@ def records_of_export(content: Mapping[str, Any], folder: Path) -> list[RunRecor
             except WrongError as error:
                 labels = [str(own.get(key))[:100] for key in ("task", "encoding", "run")]
                 reason = f"{folder / EXPORTED}: {'/'.join(labels)} is not the record of a run"
-                reason = f"{reason} ({error}): ask for another export, or remove this one"
+                reason = f"{reason} ({error}): export it again, or remove this one"
                 records.append(_damaged(reason, folder, labels, exported=True))
     return records
 
@@ -304,7 +304,7 @@ def find_run(what: str, results: Path) -> RunRecord:
             )
     if len(found) > 1:
         names = ", ".join(f"{r.encoding}/{r.task}/{r.name} of {r.finished}" for r in found)
-        raise InputError(f"'{what}' may be any of these runs: {names}; write one of them")
+        raise InputError(f"'{what}' matches several runs: {names}; write one of them")
     if found[0].status == "damaged":
         raise InputError(f"{found[0].reason}")
     return found[0]

@@ -56,10 +56,10 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
     config = AdaptConfig(**{**kept, "steps": AdaptConfig.steps, **options.adapt})
     if config.low_rank and config.rank > task.model.width:
         raise InputError(
-            f"adapt.rank must be at most {task.model.width}, the model's width, not {config.rank}"
+            f"adapt.rank must be at most the model's width {task.model.width}, not {config.rank}"
         )
     if config.low_rank and "gate_proj" in config.targets and not task.model.block.gated:
-        raise InputError("adapt.targets has gate_proj, and the MLP of this model has no gate")
+        raise InputError("adapt.targets has gate_proj, but the MLP of this model has no gate")
     check_libraries(config)
     settings = {**task.settings, "from": {"encoding": origin.label, "version": origin.version}}
     tuning = None
@@ -112,7 +112,7 @@ def _adapting(task: ResolvedTask, config: AdaptConfig) -> Task | None:
         return None
     if task.train.length is None and config.length is not None:
         raise InputError(
-            "--adapt.length has no effect: the task's own options say how long its rows are"
+            "--adapt.length has no effect: options of the task set the length of its rows"
         )
     made = task.task.going_on(train)
     if made.vocabulary.vocab_size != task.task.vocabulary.vocab_size:

@@ -38,7 +38,7 @@ def evaluate(
         TimedOut: the time limit is over. The next call resumes the evaluation.
     """
     started = time.monotonic()
-    seconds = 0.0  # of earlier calls
+    seconds = 0.0  # seconds of earlier calls
     model.eval()
     device = model.lm_head.weight.device.type
     autocast = torch.autocast(device, torch.bfloat16, enabled=precision == "bf16")
@@ -51,8 +51,8 @@ def evaluate(
             draws.append(task.evaluate(model, subset, seed, journal))
     if len({tuple(cell.place for cell in draw.items) for draw in draws}) > 1:
         raise FloatingPointError(
-            "logits are not finite at different points under different draws of position ids, so "
-            "the draws have no mean"
+            "different draws of position ids have non-finite logits at different points, so "
+            "there is no mean over draws"
         )
     rows, items = average_draws([draw.rows for draw in draws], [draw.items for draw in draws])
     return Evaluation(rows, draws[0].notes, items), seconds + time.monotonic() - started

@@ -7,7 +7,7 @@ import torch
 from pe_bench.errors import InputError, TimedOut, describe_error, place_of
 from pe_bench.system.console import info, warn
 
-SMALLER = "a smaller --train.micro_batch lets training do with less memory"
+SMALLER = "a smaller --train.micro_batch needs less memory"
 
 
 class SharedFailure(Exception):

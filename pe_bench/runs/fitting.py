@@ -83,7 +83,7 @@ def describe_oversights(task: ResolvedTask, encodings: Sequence[Plugin]) -> list
             with as_exception():
                 instance = _instance(encoding, task, fits=False)
                 found = find_oversights(instance)
-                # A forward pass of code that may end the process is only for those that need it.
+                # A forward pass may end the process, so only encodings that need it get one.
                 if any(True for _ in instance.parameters()):
                     found += find_unused_parameters(encoding)
         except CRASHES:  # a crash: the run itself records it

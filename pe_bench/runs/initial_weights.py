@@ -92,13 +92,11 @@ def options_from(options: RunOptions, checkpoint: Checkpoint) -> RunOptions:
     """
     for name in options.train:
         if name not in ("length", "micro_batch"):
-            raise InputError(
-                f"--train.{name} has no effect on a model that is trained already: use --adapt.*"
-            )
+            raise InputError(f"--train.{name} has no effect on a trained model: use --adapt.*")
     for name, given in (("pretrain", options.pretrain), ("model", options.model)):
         if given:
             raise InputError(
-                f"--{name}.{next(iter(given))} has no effect: the checkpoint says what the model is"
+                f"--{name}.{next(iter(given))} has no effect: the checkpoint determines the model"
             )
     if options.tokenizer != RunOptions.tokenizer:
         raise InputError("--tokenizer has no effect: the checkpoint has its own")

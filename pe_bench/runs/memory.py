@@ -42,14 +42,14 @@ def check_task_fits(task: ResolvedTask, device: str, precision: str, shards: int
         parts = "weights, gradients and optimizer" if trains_all(task.train) else "weights"
         raise InputError(
             f"a model of {model.layers:,} layers and width {model.width:,} needs "
-            f"{_size(weights)} for {parts}, and this machine has "
+            f"{_size(weights)} for {parts}, but this machine has "
             f"{_size(available)}: use a smaller --model.width or fewer --model.layers"
         )
     batch = batch_bytes(task, device, precision) if task.train.steps else 0
     if weights + batch > available:
         raise InputError(
             f"a batch of {task.train.batch_size:,} sequences of {model.train_length:,} tokens "
-            f"needs at least {_size(batch)}, and this machine has {_size(available)}: use a "
+            f"needs at least {_size(batch)}, but this machine has {_size(available)}: use a "
             "smaller --train.batch_size, or --train.micro_batch"
         )
 
@@ -65,7 +65,7 @@ def check_encoding_fits(instance: Encoding, encoding: Plugin, task: ResolvedTask
     available = memory_of("cpu")  # every model is built on the CPU
     if needed > available:
         raise InputError(
-            f"{encoding.label} needs {_size(needed)} for its own weights, and this machine has "
+            f"{encoding.label} needs {_size(needed)} for its own weights, but this machine has "
             f"{_size(available)}: use smaller options"
         )
 

@@ -61,7 +61,7 @@ class RunOptions:
     protocol: str = option("strict", "strict (default) or paper (as published)")
     data: Mapping[str, Path] = option(
         dict,
-        "folder with data for the tasks named here, or task=DIR",
+        "folder with data for the given tasks, or task=DIR",
         metavar="DIR",
         read=read_data,
     )
@@ -73,7 +73,7 @@ class RunOptions:
     )
     origin: str | None = option(
         None,
-        "encoding whose trained models the others start from, see --adapt.*",
+        "encoding or checkpoint whose trained model the other encodings start from, see --adapt.*",
         flag="from",
         metavar="SPEC",
     )
@@ -87,17 +87,17 @@ class RunOptions:
     )
     tune: Tuning | None = option(
         None,
-        "choose the learning rate of each encoding, and a constant that it declares, by an equal "
-        "search on draws that are neither trained on nor scored; costs about six trainings",
+        "search the learning rate of each encoding, and a constant that it declares, on draws that "
+        "neither training nor evaluation uses; a search costs about six trainings",
         config=Tuning,
     )
-    train: Mapping[str, Any] = option(dict, "training of the tasks named here", config=TrainConfig)
+    train: Mapping[str, Any] = option(dict, "training of the given tasks", config=TrainConfig)
     pretrain: Mapping[str, Any] = option(
         dict, "training of the model that a task starts from", config=TrainConfig
     )
     model: Mapping[str, Any] = option(dict, "shape of the decoder", config=ModelConfig)
     adapt: Mapping[str, Any] = option(
-        dict, "training under another encoding, after --from", config=AdaptConfig
+        dict, "training with another encoding, after --from", config=AdaptConfig
     )
     precision: Literal["fp32", "bf16"] = field(
         default="fp32", metadata={"set_by": "the device and the option --precision"}
@@ -142,8 +142,10 @@ class Places:
     `data` maps the name of a task to a folder; the key "" stands for the run's own task.
     """
 
-    encoding: str | None = option(None, "where the file of the encoding is now", metavar="FILE")
-    task: str | None = option(None, "where the file of the task is now", metavar="FILE")
+    encoding: str | None = option(
+        None, "path of the encoding's file, if it has moved", metavar="FILE"
+    )
+    task: str | None = option(None, "path of the task's file, if it has moved", metavar="FILE")
     data: Mapping[str, Path] = option(
-        dict, "where the data are now, as in run", metavar="DIR", read=read_data
+        dict, "path of the data, as in run, if they have moved", metavar="DIR", read=read_data
     )

@@ -122,7 +122,7 @@ class Search:
             trials[beyond] = [run(beyond, seeds[0], first=True)]
         if best is None:
             of = ", ".join(show_rate(lr) for lr in sorted({c.lr for c in trials}))
-            raise FloatingPointError(f"the loss is not finite under any learning rate of {of}")
+            raise FloatingPointError(f"the loss is not finite with any learning rate of {of}")
         self._keep_choice(subset, best, trials, at_edge=beyond is not None)
         return best
 
@@ -143,7 +143,7 @@ class Search:
             if not losses:
                 return None
             preferred = prefer(losses)
-            smallest = min(losses, key=lambda c: (losses[c], c.lr))  # it sets the tolerance
+            smallest = min(losses, key=lambda c: (losses[c], c.lr))  # sets the tolerance
             for candidate in (preferred, smallest):
                 if len(trials[candidate]) < len(seeds):
                     seed = seeds[len(trials[candidate])]

@@ -68,9 +68,7 @@ def _check_complete(settings: Mapping[str, Any] | None) -> None:
     """
     while settings is not None:
         if not settings.keys() >= NEEDED:
-            raise InputError(
-                "the record has no settings, it is of an earlier version: run it again"
-            )
+            raise InputError("the record has no settings, as in an earlier version: run it again")
         settings = settings["start"]
 
 
@@ -83,7 +81,7 @@ def _load(kind: Kind, label: str, record: RunRecord, place: str | None) -> Plugi
     spec = _spec(kind, label, record, place)
     plugin = plugins.load(kind, spec, record.preset if kind == "task" else "")
     if plugin.label != label:
-        raise InputError(f"{spec} is {plugin.label}, and the run is of {label}")
+        raise InputError(f"{spec} is {plugin.label}, but the run has {label}")
     return plugin
 
 
@@ -95,7 +93,7 @@ def _spec(kind: Kind, label: str, record: RunRecord, place: str | None) -> str:
     if place is None:
         recorded = record.sources.get(kind)
         known = f" (it was {recorded})" if recorded else ""
-        raise InputError(f"{name} is not shipped: say where it is with --{kind} FILE{known}")
+        raise InputError(f"{name} is not shipped: give its file with --{kind} FILE{known}")
     return f"{place}{colon}{options}"
 
 
@@ -142,8 +140,8 @@ def _check_settings(record: RunRecord, task: ResolvedTask) -> None:
             continue
         if name.rpartition(".")[2] == "data":
             raise DataError(
-                f"the data are others here ({now.get(name)}) than those of the run ({before}): "
-                "give its own with --data"
+                f"the data ({now.get(name)}) differ from those of the run ({before}): "
+                "give the data of the run with --data"
             )
         raise InputError(
             f"this version of pe-bench cannot repeat the run: {name} was {before}, and would be "

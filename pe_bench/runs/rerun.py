@@ -122,12 +122,12 @@ def describe_commits(before: Mapping[str, Any], now: Mapping[str, Any], same: bo
 def _check_repeatable(record: RunRecord) -> None:
     if record.status != "done":
         raise InputError(
-            f"the run has no numbers to compare with, it is {record.status} "
+            f"the run has no numbers to compare with: it is {record.status} "
             f"({record.reason or 'no reason recorded'}): pe-bench run repeats it"
         )
     if record.measures_time:
         raise InputError(
-            f"{record.task} measures time, which is never the same twice: use pe-bench run with "
+            f"{record.task} measures time, which is never exactly equal: use pe-bench run with "
             "another --results, and compare"
         )
 

@@ -27,7 +27,7 @@ from pe_bench.train import training_result
 # slices of a batch, and whether activations are recomputed.
 IRRELEVANT = ("save_every", "micro_batch", "recompute")
 
-NO_CHECKPOINT = "its tokens are special, and a checkpoint has those of its tokenizer"
+NO_CHECKPOINT = "it needs special tokens, but a checkpoint has only those of its tokenizer"
 
 
 @dataclass(frozen=True)
@@ -198,8 +198,7 @@ def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask 
     start = resolve(options, spec, asked=False)
     if not _is_language_model(start):
         raise InputError(
-            f"{start.label} is no language model to start from: name one such as "
-            "perplexity:corpus=pg19"
+            f"{start.label} is not a language model: name one, such as perplexity:corpus=pg19"
         )
     return start
 
@@ -216,7 +215,7 @@ def _tuning(options: RunOptions, config: TrainConfig, asked: bool) -> Tuning | N
     if asked and tune.lr:
         return tune
     if not config.lr:
-        raise InputError("a learning rate of 0 has no third and no three times: give --tune.lr")
+        raise InputError("a learning rate of 0 has no multiples to search: give --tune.lr")
     return replace(tune, lr=default_rates(config.lr))
 
 
@@ -260,7 +259,7 @@ def _context(
     if preset.train.length is None and "length" in overrides:
         known = ", ".join(option.name for option in plugins.options_of(plugin.cls))
         raise InputError(
-            f"--train.length has no effect: the task's own options ({known}) say how long rows are"
+            f"--train.length has no effect: options of the task ({known}) set the length of rows"
         )
     if not preset.train.steps:
         for field in untrained(overrides):

@@ -1,4 +1,4 @@
-"""One run of an encoding on a task under a seed: skip, train, evaluate, write, resume."""
+"""One run of an encoding on a task with a seed: skip, train, evaluate, write, resume."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """One encoding on one task under one seed.
+    """One encoding on one task with one seed.
 
     Attributes:
         resolved: the task.
@@ -190,7 +190,7 @@ class Run:
 
     def _reuse(self, same: RunRecord) -> Outcome:
         """Record the numbers of a run that has the same models under another search."""
-        info(f"{self.title}: has the models of {same.name}, whose numbers are taken over")
+        info(f"{self.title}: has the same models as {same.name} and takes over its numbers")
         self._keep_models()
         self.files.remove_work()
         own = make_record(

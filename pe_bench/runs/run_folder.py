@@ -220,7 +220,7 @@ class RunFolder:
         return self.path / "subsets" / f"{slug(subset)}{suffix}"
 
     def _seal(self, subset: str) -> str:
-        """Return the name that seals the files of a subset."""
+        """Return the key of the seal of a subset's files."""
         return f"{place_of(self.path)}/{subset}"
 
     def siblings(self) -> list[RunRecord]:

@@ -27,7 +27,9 @@ def _read_word(word: str) -> Sequence[int]:
         return [_read_seed(word)]
     first, last = _read_seed(span[1]), _read_seed(span[2])
     if not first <= last < first + MAX_SEEDS:
-        raise ValueError(f"must rise to at most {MAX_SEEDS} seeds, such as 0-4, not '{word}'")
+        raise ValueError(
+            f"must be an increasing range of at most {MAX_SEEDS} seeds, such as 0-4, not '{word}'"
+        )
     return range(first, last + 1)
 
 
@@ -38,5 +40,5 @@ def _read_seed(word: str) -> int:
     except ValueError as error:
         raise ValueError(f"must be {error}, not '{word}'") from None
     if not 0 <= seed <= LARGEST_SEED:
-        raise ValueError(f"must not be negative and at most {LARGEST_SEED}, not {word}")
+        raise ValueError(f"must be from 0 to {LARGEST_SEED}, not {word}")
     return seed

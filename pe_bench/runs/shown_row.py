@@ -17,7 +17,7 @@ class ShownRow:
     Attributes:
         ids: token ids, (T,).
         names: the text of each token, or its id as text.
-        about: where the row is from, for titles.
+        about: source of the row, for titles.
     """
 
     ids: Sequence[int]
@@ -32,7 +32,7 @@ def row_of_text(text: str, tokenizer: Tokenizer) -> ShownRow:
         InputError: the text is empty.
     """
     if not text:
-        raise InputError("the text is empty: write at least one character behind --text")
+        raise InputError("the text is empty: write at least one character after --text")
     ids = [tokenizer.bos, *map(int, tokenizer.encode(text))]
     return ShownRow(ids, name_tokens(ids, tokenizer), "a text")
 

@@ -67,9 +67,7 @@ def find_kept(record: RunRecord, subset: str | None = None) -> Path:
     kept = record.folder / WHOLE
     places = {"": kept} if is_kept(kept) else {p.parent.name: p.parent for p in _configs(kept)}
     if not places:
-        raise InputError(
-            f"{record.folder} has no model: give the command of the run again, with --keep"
-        )
+        raise InputError(f"{record.folder} has no model: repeat the command of the run with --keep")
     name = slug(subset or "")
     if name not in places and (subset or len(places) > 1):
         names = ", ".join(sorted(places)) or "one for all"
@@ -98,7 +96,7 @@ def copy_kept(record: RunRecord, folder: Path, subset: str | None = None) -> Non
         if not resolved(source).is_relative_to(resolved(record.folder)):
             raise OSError(errno.EINVAL, f"a link that leads out of {record.folder}", str(source))
     except OSError as error:
-        raise InputError(f"{error.filename} is {error.strerror}: replace it by a file") from None
+        raise InputError(f"{error.filename} is {error.strerror}: replace it with a file") from None
     with saving(folder):
         for path in files:
             copy = folder / path.relative_to(source)

@@ -39,7 +39,7 @@ class Tuning:
     )
     seeds: tuple[int, ...] = option(
         SEEDS,
-        "seeds of the models that are tried, none of --seeds; default: 1000 1001 1002",
+        "seeds of the search, different from --seeds; default: 1000 1001 1002",
         metavar="N",
         read=read_seeds,
         most=LARGEST_SEED,
@@ -51,9 +51,9 @@ class Tuning:
     def __post_init__(self) -> None:
         check_numbers(self, "tune.")
         if self.lr and len(set(self.lr)) < 2:
-            raise InputError("tune.lr needs two different learning rates or more to choose from")
+            raise InputError("tune.lr needs at least two different learning rates")
         if not self.seeds:
-            raise InputError("tune.seeds needs a seed or more")
+            raise InputError("tune.seeds needs at least one seed")
         object.__setattr__(self, "lr", tuple(sorted(set(self.lr))))
         object.__setattr__(self, "seeds", tuple(sorted(set(self.seeds))))
 
@@ -80,8 +80,8 @@ class Tuning:
         both = sorted({*seeds} & {*self.seeds})
         if both:
             raise InputError(
-                f"seed {both[0]} chooses learning rates and is not reported: give other --seeds, "
-                "or others as --tune.seeds"
+                f"seed {both[0]} is used to choose learning rates, so it cannot be reported: give "
+                "other --seeds or other --tune.seeds"
             )
 
 

@@ -87,7 +87,7 @@ class LengthGeneralizationTask(Task):
         super().__init__(context)
         self.check_range(samples=(samples, 1, 100_000))
         if not 0 <= gate <= 100:
-            raise InputError(f"{self.name}:gate is a percentage, not {gate}")
+            raise InputError(f"{self.name}:gate must be a percentage, not {gate}")
         if context.data is not None and not self.takes_data:
             raise InputError(f"{self.name} makes its own sequences: leave out --data")
         self.samples = samples
@@ -248,7 +248,7 @@ class LengthGeneralizationTask(Task):
         if decoding > forward:
             notes.append(
                 f"{subset}: {forward:,} tokens in forward passes, 1/{decoding / forward:.0f} of "
-                f"the {decoding:,} that decoding without a cache takes"
+                f"the {decoding:,} tokens of decoding without a cache"
             )
         return Evaluation(rows, tuple(notes), items)
 

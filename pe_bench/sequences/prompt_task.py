@@ -232,7 +232,7 @@ class PromptTask(LengthGeneralizationTask):
         needed = max(self.min_length(subset) for subset in self.all_subsets)
         if self.length < needed:
             raise InputError(
-                f"a prompt of {self.length} tokens ({self.tokenizer.name}) has no room for its "
+                f"a prompt of {self.length} tokens ({self.tokenizer.name}) is too short for its "
                 f"text: give --train.length {needed} or more"
             )
 
@@ -242,7 +242,7 @@ class PromptTask(LengthGeneralizationTask):
         if self.context.start is not None:
             if data is not None or self.whole_words:
                 raise InputError(
-                    f"{self.name} starts from a language model here, whose text and tokens it has: "
+                    f"{self.name} starts from a language model here and has its text and tokens: "
                     "leave out vocabulary=words, and give text as --data perplexity=DIR"
                 )
             assert isinstance(self.context.start.vocabulary, Tokenizer)  # as in `perplexity`

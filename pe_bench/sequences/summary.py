@@ -61,7 +61,7 @@ class Summary:
             for subset in self.points:
                 curves += self._curves(subset, points)
             for curve in curves:
-                if curve.name != curve.subset:  # else its rows are already in `measured`
+                if curve.name != curve.subset:  # otherwise its rows are in `measured`
                     rows += [*curve.rows, *curve.far]
             if metric == headline:
                 rows += self._effective_lengths(curves, learned)

@@ -133,10 +133,11 @@ def compare_asked(asked: Sequence[tuple[Scores, str, str]]) -> list[Difference]:
         asked: for each difference, the numbers (for example of one task) and two encodings.
 
     A difference is significant if the corrected p-value of a t-test is at most 5 %. Its standard
-    error is that of the hierarchical bootstrap, which includes items. From six seeds on, sign flips
-    of the seeds must reach 5 % too, by themselves: they need no normal distribution. Both rules are
-    the same for every number of comparisons, so a further comparison never makes a p-value
-    smaller. The number of comparisons is that of `asked`: ask separate questions separately.
+    error is that of the hierarchical bootstrap, which includes items. From six seeds on,
+    uncorrected sign flips of the seeds, which need no normal distribution, must reach 5 % too. Both
+    rules are the same for every number of comparisons, so a further comparison never makes a
+    p-value smaller. The number of comparisons is that of `asked`: ask separate questions
+    separately.
     """
     alone = [_difference(*one) for one in asked]
     p_values = [1.0 if math.isnan(each.p_alone) else each.p_alone for each in alone]
@@ -276,7 +277,7 @@ def _difference(scores: Scores, first: str, second: str) -> Difference:
     flips = sign_flip_p(differences)
     if error == 0:
         half = 0.0
-        p_alone = flips if value else 1.0  # equal differences say nothing of their variance
+        p_alone = flips if value else 1.0  # equal differences do not determine their variance
     else:
         parts = from_items**2 / max(1, scores.clusters - 1)
         parts += from_seeds**2 / (seeds - 1) if seeds > 1 else 0.0

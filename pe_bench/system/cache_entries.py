@@ -204,7 +204,7 @@ def weights_limit() -> float:
     except ValueError:
         limit = -1
     if not limit >= 0:
-        raise InputError(f"{LIMIT} is '{given}': give a number of gigabytes, such as 20")
+        raise InputError(f"{LIMIT} is '{given}', but must be a number of gigabytes, such as 20")
     return limit * GB
 
 

@@ -173,4 +173,4 @@ def write(text: str, stream: TextIO) -> None:
     except OSError as error:  # for example, a full disk
         silence(stream)
         if stream is sys.stdout:
-            warn(f"cannot write to standard output ({error.strerror}): its lines are lost")
+            warn(f"cannot write to standard output ({error.strerror}): further lines are lost")

@@ -60,7 +60,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def follow_umask(folder: Path) -> None:
-    """Give the files of a folder the mode of a new file, as safetensors does not."""
+    """Give the files of a folder the mode of a new file; safetensors ignores the umask."""
     new = folder / f".{secrets.token_hex(4)}"
     new.touch(exist_ok=False)
     mode = stat.S_IMODE(new.stat().st_mode)
@@ -101,7 +101,7 @@ def saving(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise SavingError(
-            f"cannot save {path} ({error.strerror or error}): mend that and run the same "
+            f"cannot save {path} ({error.strerror or error}): solve this problem and run the same "
             "command again; files saved earlier are kept"
         ) from error
 
@@ -130,7 +130,7 @@ class SameFolder:
                 return
         raise SavingError(
             f"{self.path} was renamed or removed while results were written to it: put it back, "
-            "or bring the parts together with pe-bench merge, and run the same command again"
+            "or merge both folders with pe-bench merge, and run the same command again"
         )
 
 
@@ -246,7 +246,7 @@ def cache_folder() -> Path:
         return Path.home() / ".cache" / "pe-bench"
     except RuntimeError:
         raise InputError(
-            "this user has no home folder: name a folder for downloads and models by the "
+            "this user has no home folder: name a folder for downloads and models in the "
             "environment variable PE_BENCH_CACHE"
         ) from None
 

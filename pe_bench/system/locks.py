@@ -46,7 +46,7 @@ def hold(path: Path, timeout: float = -1) -> Iterator[None]:
             raise
         raise SavingError(
             f"cannot lock {path} ({error.strerror}): its file system refuses locks; mount it with "
-            "locks, or choose folders on another one with --results and PE_BENCH_CACHE"
+            "locks, or choose folders on another file system with --results and PE_BENCH_CACHE"
         ) from error
     try:
         yield
@@ -75,7 +75,7 @@ def locked(path: Path, what: str) -> Iterator[None]:
                 break
             except Timeout:
                 if not timeout:
-                    info(f"waiting for another process, which works on {what} ({path.parent})")
+                    info(f"waiting for another process that works on {what} ({path.parent})")
                 tell_holder(path)
                 timeout = REMIND_S
             except OSError as error:
@@ -102,5 +102,5 @@ def tell_holder(path: Path) -> None:
     _reminded[path] = now
     warn(
         f"{path} was locked {show_age(age)} ago by process {process} of {host}: if that process "
-        "has ended, delete the file, and this command goes on"
+        "has ended, delete the file, and this command continues"
     )

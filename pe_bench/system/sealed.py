@@ -95,7 +95,7 @@ def read_sealed(
         raise DamagedError(path, "has no checksum")
     found = {name: value for name, value in content.items() if name != "sha256"}
     if content["sha256"] != _seal(found):
-        raise DamagedError(path, "is not as it was written, its checksum is another one")
+        raise DamagedError(path, "has changed since it was written: its checksum differs")
     if found.pop("of", None) != of:
         raise DamagedError(path, f"belongs to {str(content['of'])[:200]}, not to {of}")
     found.pop("schema", None)
@@ -103,17 +103,17 @@ def read_sealed(
         sums = read_as(Mapping[str, str], found.pop("files", {}))
         found = dict(read_as(kind, found))
     except WrongError as error:
-        raise DamagedError(path, f"is not what it should be: {error}") from None
+        raise DamagedError(path, f"is not valid: {error}") from None
     for name, expected in sums.items():
         file = path.parent / name
         if not {"", ".", ".."}.isdisjoint(name.split("/")):
-            raise DamagedError(path, f"has the checksum of a file elsewhere, {name}")
+            raise DamagedError(path, f"has the checksum of a file outside of its folder, {name}")
         try:
             same = sum_of(file, limit) == expected
         except OSError as error:
             raise DamagedError(file, f"cannot be read ({error.strerror})") from None
         if not same:
-            raise DamagedError(file, "is not as it was written, its checksum is another one")
+            raise DamagedError(file, "has changed since it was written: its checksum differs")
     return found
 
 
@@ -168,7 +168,7 @@ def _flushed_sum(path: Path) -> str:
 
 def _check_schema(path: Path, schema: Any) -> None:
     if type(schema) is not int:
-        raise DamagedError(path, "has a schema that is no number")
+        raise DamagedError(path, "has a schema that is not a number")
     if schema > SCHEMA:
         raise InputError(
             f"{path} was written by a later version of pe-bench (schema {schema}, this one reads "

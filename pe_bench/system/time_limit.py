@@ -32,7 +32,7 @@ class TimeLimit:
         """Check that the time is not over. Call this only after all work is saved.
 
         Args:
-            place: what has just been done, such as "step 20 of 500", for the message.
+            place: the last finished work, such as "step 20 of 500", for the message.
 
         Raises:
             TimedOut: the time is over.
@@ -40,5 +40,5 @@ class TimeLimit:
         if self.is_over:
             raise TimedOut(
                 f"timed out after {self.minutes:g} min (--timeout), {place}: the same command "
-                "goes on from there"
+                "continues from there"
             )

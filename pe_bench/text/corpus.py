@@ -34,12 +34,12 @@ PYTHON_FINGERPRINT = "7e6981d01a236287d002e87585881904599ec501da4f129e4f64d1177b
 
 MIN_BYTES = 1024  # minimum of each part of a corpus, for one evaluation window
 SHOWN = 5  # number of file names in a warning
-MIN_GROUPS = 150  # of the standard library; with fewer, its sources are missing
+MIN_GROUPS = 150  # with fewer modules, the sources are missing
 
-# The recipe "stdlib-v1" is frozen: change anything below and it needs a new name. A group is a
-# top-level module or package that CPython 3.10 to 3.13 and Debian's Python all have; tests,
-# tables and files that differ between machines are left out. Modules that share text (bz2 and
-# lzma, ntpath and posixpath, ...) are on one side of the split.
+# The recipe "stdlib-v1" is frozen: any change below needs a new name. A group is a top-level module
+# or package that CPython 3.10 to 3.13 and Debian's Python all have. Tests, tables and files that
+# differ between machines are left out. Modules that share text (bz2 and lzma, ntpath and
+# posixpath, ...) are on one side of the split.
 STDLIB_TEST = _names(
     """
     argparse asyncio dataclasses difflib imaplib inspect ipaddress mailbox pickletools plistlib
@@ -112,7 +112,7 @@ class Piece:
             ["text"],
             self._rows,
             cache,
-            empty="the text has no document: give more of it",
+            empty="the text has no document: give more text",
             size=sum(file.size for file in self.files),
         )
 
@@ -157,8 +157,8 @@ def python_corpus() -> Corpus:
     """Modules of CPython 3.11.7's standard library: 1.6 MB of source code to train on and
     0.3 MB to test on.
 
-    The files are part of this package, so the text is the same on every machine. A README beside
-    them states their origin and licence.
+    The files are part of this package, so the text is the same on every machine. A README in
+        their folder states their origin and licence.
 
     Raises:
         DataError: the files are missing or differ from the shipped ones.
@@ -171,7 +171,7 @@ def python_corpus() -> Corpus:
     corpus = _corpus(PYTHON, parts)
     if corpus.fingerprint != PYTHON_FINGERPRINT:
         raise DataError(
-            f"the files of the built-in text in {PYTHON_FOLDER} are missing or damaged: install "
+            f"files of the built-in text in {PYTHON_FOLDER} are missing or damaged: install "
             "pe-bench again"
         )
     return corpus
@@ -224,7 +224,7 @@ def folder_corpus(folder: Path) -> Corpus:
         DataError: the folder is missing or has no text, no test part or too little text.
     """
     if not folder.is_dir():
-        raise DataError(f"no folder {folder}; give a folder of UTF-8 text files")
+        raise DataError(f"there is no folder {folder}: give a folder of UTF-8 text files")
     train, test = _named(folder, "train"), _named(folder, "test")
     valid = [path for name in _VALID_FOLDERS for path in _named(folder, name)]
     for paths in (train, test, valid):
@@ -342,7 +342,7 @@ def read_files(root: Path, paths: Iterable[Path]) -> list[TextFile]:
     if left_out:
         more = f" and {len(left_out) - SHOWN} others" if len(left_out) > SHOWN else ""
         names = ", ".join(sorted(left_out)[:SHOWN])
-        warn(f"{root}: not UTF-8 text, and left out: {names}{more}")
+        warn(f"{root}: files that are not UTF-8 text are left out: {names}{more}")
     return sorted(files)
 
 

@@ -29,7 +29,7 @@ Opener = Callable[[], AbstractContextManager[Any]]
 def holds_many(path: Path) -> bool:
     """Return whether a file holds many documents.
 
-    Its name says so, or its first line: a JSON object with a string `text`.
+    It does if its ending is known, or if its first line is a JSON object with a string `text`.
 
     Raises:
         OSError: the file cannot be read.
@@ -91,7 +91,7 @@ def naming_damage(name: str | Path) -> Iterator[None]:
         yield
     # RuntimeError covers encrypted members and unknown compression methods.
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError) as error:
-        raise DataError(f"{name} cannot be read ({error}): get it again") from None
+        raise DataError(f"{name} cannot be read ({error}): download it again") from None
 
 
 def refuse_bomb(path: Path, unpacked: int) -> None:
@@ -108,7 +108,7 @@ def refuse_bomb(path: Path, unpacked: int) -> None:
     if unpacked > max(ALWAYS_ALLOWED, LARGEST_RATIO * packed):
         raise DataError(
             f"{path} has {packed:,} bytes and unpacks to {unpacked:,} or more, over "
-            f"{LARGEST_RATIO} times as many: that is not text, do not use it"
+            f"{LARGEST_RATIO} times as many: it is not text, do not use it"
         )
 
 

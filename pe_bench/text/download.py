@@ -81,8 +81,8 @@ def hub_content(
     from huggingface_hub import get_hf_file_metadata
 
     where = _address(repo, endpoint)
-    # The hub client's errors come from an HTTP library that changes between its versions, hence
-    # the two broad clauses.
+    # The clauses are broad, because the errors of the hub's client come from an HTTP library that
+    # differs between versions of the client.
     try:
         url = _url(repo, filename, revision, endpoint)
         content = get_hf_file_metadata(url, timeout=_TIMEOUT_S)
@@ -92,7 +92,7 @@ def hub_content(
             f"give --data DIR with {Path(filename).name}, or connect to a network"
         ) from error
     if not content.etag or not content.commit_hash:
-        raise DataError(f"{where} gives no checksum for {filename}: it is not a dataset hub")
+        raise DataError(f"{where} has no checksum for {filename}: it is not a dataset hub")
     return content
 
 
@@ -129,7 +129,7 @@ def _download(repo: str, filename: str, revision: str, endpoint: str | None, tar
             )
     except Exception as error:
         raise DataError(
-            f"the download of {filename} from {where} broke off after "
+            f"the download of {filename} from {where} stopped after "
             f"{partial.stat().st_size:,} bytes ({_reason(error)}): run again to continue it"
         ) from error
 
@@ -137,7 +137,7 @@ def _download(repo: str, filename: str, revision: str, endpoint: str | None, tar
     if found != remote.etag:
         partial.unlink()
         raise DataError(
-            f"{filename} from {where} arrived damaged (checksum {found}, should be {remote.etag}) "
+            f"{filename} from {where} arrived damaged (checksum {found} instead of {remote.etag}) "
             f"and was deleted: run again"
         )
     with partial.open("rb") as file:
@@ -168,6 +168,6 @@ def _reason(error: Exception) -> str:
         return "HF_HUB_OFFLINE is set"
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status is not None:
-        known = {401: "no such repository, or it needs a login", 404: "not found there"}
+        known = {401: "there is no such repository, or it needs a login", 404: "not found there"}
         return known.get(status, f"HTTP status {status}")
     return str(error).splitlines()[0] if str(error) else type(error).__name__

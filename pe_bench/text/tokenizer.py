@@ -168,10 +168,10 @@ class BpeTokenizer(Tokenizer):
             inner.no_truncation()
             inner.no_padding()
             inner.encode_special_tokens = True  # "</s>" inside a text is text
-        vocab = self._inner.get_vocab()  # these ids count: the library closes gaps in the file's
+        vocab = self._inner.get_vocab()  # the library closes gaps between ids of the file
         largest = max(vocab.values(), default=0)
         if largest >= MAX_IDS:
-            raise InputError(f"{name} has the id {largest:,}, and ids must be below {MAX_IDS:,}")
+            raise InputError(f"{name} has the id {largest:,}, but ids must be below {MAX_IDS:,}")
         added = {t["content"]: t["special"] for t in file.get("added_tokens", [])}
         byte_level = "ByteLevel" in str(file["decoder"])
         self._byte_level = byte_level
@@ -199,7 +199,7 @@ class BpeTokenizer(Tokenizer):
             special |= dict.fromkeys(missing, _end_of_text(name, special))
         if len(lengths) > model_size:
             raise InputError(
-                f"{name} has {len(lengths):,} ids and the model {model_size:,}: give the "
+                f"{name} has {len(lengths):,} ids, but the model has {model_size:,}: give the "
                 "tokenizer.json of this model"
             )
         self.content = content
@@ -218,8 +218,8 @@ class BpeTokenizer(Tokenizer):
             decoded = data.decode()
         except UnicodeDecodeError as error:
             raise InputError(
-                f"the text is not UTF-8 at byte {error.start}; {self.name} needs UTF-8, "
-                "the tokenizer bytes takes anything"
+                f"the text is not UTF-8 at byte {error.start}, but {self.name} needs UTF-8: "
+                "use the tokenizer bytes, which accepts any bytes"
             ) from error
         lost = self._uncovered.search(data) if self._uncovered else None
         if lost:
@@ -236,7 +236,7 @@ class BpeTokenizer(Tokenizer):
         """Return the ids of a text with U+2581, which the vocabulary would treat as a space."""
         if len(self._space_ids) < len(_SPACE_BYTES):
             raise InputError(
-                f"the text has the character U+2581, which {self.name} does not tell from a space: "
+                f"the text has the character U+2581, which {self.name} confuses with a space: "
                 "use another tokenizer"
             )
         pieces = self._inner.encode_batch_fast(text.split(_SPACE), add_special_tokens=False)
@@ -269,8 +269,8 @@ class BpeTokenizer(Tokenizer):
             exact = lengths == len(probe.encode()) and self.decode(ids) == probe
         if not exact:
             raise InputError(
-                f"{self.name} does not give every text back unchanged, and bits per byte need a "
-                "byte-level tokenizer: use bytes, bpe:8192 or the tokenizer.json of such a one"
+                f"{self.name} does not reproduce every text, but bits per byte need a "
+                "byte-level tokenizer: use bytes, bpe:8192 or the tokenizer.json of one"
             )
 
 
@@ -294,14 +294,14 @@ def load_tokenizer(spec: str, corpus: Corpus, cache: Path) -> Tokenizer:
     if fit := re.fullmatch(r"bpe:(\d{1,7})", spec):
         size = int(fit[1])
         if size < MIN_VOCAB:
-            raise InputError(f"a vocabulary of {size} is too small; give at least {MIN_VOCAB}")
+            raise InputError(f"a vocabulary of {size} is too small: give at least {MIN_VOCAB}")
         return BpeTokenizer(f"bpe:{size}", _fitted(size, corpus.train[0], cache))
     path = Path(spec)
     if (path / "config.json").is_file():
         return model_tokenizer(path)
     if not path.is_file():
         raise InputError(
-            f"no tokenizer '{spec}'; give bytes, bpe:SIZE such as bpe:8192, "
+            f"there is no tokenizer '{spec}': give bytes, bpe:SIZE such as bpe:8192, "
             "or the path of an existing tokenizer.json"
         )
     return BpeTokenizer(f"{path.resolve().parent.name}/{path.name}", path.read_bytes())
@@ -319,8 +319,8 @@ def model_tokenizer(folder: Path) -> BpeTokenizer:
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise InputError(
-            f"{folder} has no tokenizer.json: copy that of the model into it, a "
-            "tokenizer.model alone is not read"
+            f"{folder} has no tokenizer.json: copy the model's file into it; a "
+            "tokenizer.model is not supported"
         )
     config = json.loads((folder / "config.json").read_bytes())
     ids = {}

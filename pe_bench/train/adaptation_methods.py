@@ -55,8 +55,7 @@ def check_method(encoding: Encoding, config: TrainConfig) -> None:
     if config.method == "encoding" and not any(True for _ in encoding.parameters()):
         other = "none" if config.also else "lora"
         raise InputError(
-            "it has no parameters, so that --adapt.method encoding would train nothing: use "
-            f"{other}"
+            f"it has no parameters, so --adapt.method encoding would train nothing: use {other}"
         )
     pairs = any(map(encoding.overrides, ("bias", "product", "rewrite_logits")))
     if config.method == "longlora" and pairs:
@@ -121,7 +120,7 @@ def _is_trained(name: str, config: AdaptConfig) -> bool:
         return True
     if name.startswith("encodings."):
         return config.method not in ("lora", "none")
-    if name.startswith("embed_tokens"):  # of tied embeddings, the head too
+    if name.startswith("embed_tokens"):  # if embeddings are tied, also the head
         return "embeddings" in config.also_trained
     return "norm" in name and "norms" in config.also_trained
 

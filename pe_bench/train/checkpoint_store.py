@@ -90,7 +90,7 @@ class CheckpointStore:
             raise DamagedError(path, "was written by another version of pe-bench")
         expected = self._stored_part(model, model.state_dict())
         if _shapes(content["weights"]) != _shapes(expected):
-            raise DamagedError(path, "is of a model of another shape")
+            raise DamagedError(path, "belongs to a model of another shape")
         return content
 
     def _load(self, model: nn.Module, weights: Mapping[str, Tensor]) -> None:

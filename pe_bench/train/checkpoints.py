@@ -58,15 +58,15 @@ def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise
     except (OSError, KeyError, safetensors.SafetensorError):
-        raise DamagedError(path, "is no checkpoint, or is cut short") from None
+        raise DamagedError(path, "is not a checkpoint, or is truncated") from None
     if not sealed:
-        raise DamagedError(path, "is not as it was written, its checksum is another one")
+        raise DamagedError(path, "has changed since it was written: its checksum differs")
     if about["of"] != of:
         raise DamagedError(path, f"belongs to {about['of']}, not to {of}")
     try:
         content: dict[str, Any] = _with_tensors(json.loads(about["tree"]), tensors)
     except (ValueError, TypeError, KeyError, RecursionError):  # sealed by another program
-        raise DamagedError(path, "is no checkpoint") from None
+        raise DamagedError(path, "is not a checkpoint") from None
     return content
 
 

@@ -51,7 +51,7 @@ def open_logger(name: LoggerName | None, folder: Path, title: str) -> "Iterator[
         status = "success"
     finally:
         logger.finalize(status)
-        if name == "wandb":  # else the next training would continue this log
+        if name == "wandb":  # otherwise the next training would continue this log
             logger.experiment.finish()  # type: ignore[attr-defined]
 
 

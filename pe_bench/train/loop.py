@@ -275,7 +275,7 @@ class GradientAccumulator:
         if self.group.any(is_out_of_memory):
             self.micro_batch = (rows + 1) // 2
             warn(
-                f"memory does not suffice for {rows} rows at once: going on with {self.micro_batch}"
+                f"memory does not suffice for {rows} rows: continuing with {self.micro_batch} rows"
             )
             return None
         return self.group.all_reduce(self.model.parameters(), total)

@@ -98,7 +98,7 @@ def connect(group: ProcessGroup, device: str, store: TCPStore) -> None:
         device: "cpu" or "cuda"; each rank uses the GPU with its number.
         store: store through which the ranks find each other.
     """
-    if sys.platform in LOOPBACK:  # else gloo looks up the host name on the network
+    if sys.platform in LOOPBACK:  # otherwise gloo looks up the host name on the network
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK[sys.platform])
     backend = "gloo"
     if device == "cuda":

@@ -76,7 +76,7 @@ def ensure_trained(
         adaptation_methods.prepare(model, config, seed)
     state = store.load_resume(model)
     if state:
-        info(f"{title}: goes on from step {state.step} of {config.steps}")
+        info(f"{title}: resumes from step {state.step} of {config.steps}")
     with logged() as logger, distributed(state is not None) as group:
         result = train(
             model,

@@ -28,8 +28,8 @@ from pe_bench.api import (
 from pe_bench.tasks.copying.variants import FIRST_SYMBOL, NEXT, SEP, VARIANTS, Variant
 
 EVAL_SEED = 20_230_531
-TRAIN_SEED = 20_230_532  # of the training items of protocol paper, the same for every run
-TRAIN_ITEMS = 100_000  # of protocol paper
+TRAIN_SEED = 20_230_532  # seed of the training items of protocol paper, equal for all runs
+TRAIN_ITEMS = 100_000  # number of training items of protocol paper
 FAR_FACTORS = (16, 32)
 """Far lengths, as multiples of the longest trained one."""
 

@@ -169,12 +169,12 @@ class Meter:
             if count > allowed:
                 found[name] = (
                     f"it would need about {count / GIB:.2g} GiB, "
-                    f"and {allowed / GIB:.2g} are allowed"
+                    f"but {allowed / GIB:.2g} are allowed"
                 )
             elif taken > self.limits.seconds:
                 found[name] = (
                     f"a call would take about {taken:.0f} s, "
-                    f"and {self.limits.seconds:g} are allowed"
+                    f"but {self.limits.seconds:g} are allowed"
                 )
         return found
 

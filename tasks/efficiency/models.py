@@ -128,7 +128,7 @@ class Decoding(Prefill):
     ) -> None:
         super().__init__(setting, make_encoding, backend, new)
         if not self.model.encoding.prefix_consistent:
-            raise InputError("what it makes of a token depends on later ones: it has no cache")
+            raise InputError("its outputs depend on later tokens, so it has no cache")
 
     def __call__(self) -> Tensor:
         """Return the last token of each row, (B, 1)."""

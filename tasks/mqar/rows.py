@@ -4,7 +4,7 @@ import numpy as np
 
 from pe_bench.api import FIRST, IGNORE, Sequences, TokenIds
 
-GAP_EXPONENT = 0.01  # of the distribution of gaps, as in the paper
+GAP_EXPONENT = 0.01  # exponent of the distribution of gaps, as in the paper
 
 
 def draw(

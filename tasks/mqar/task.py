@@ -70,7 +70,7 @@ class MQAR(LengthGeneralizationTask):
     |---|---|
     | a key can occur again by chance, also before its query | never |
     | earlier pairs tend to be queried sooner | any order |
-    | a convolution beside each attention, no MLP | this suite's decoder |
+    | a convolution with each attention, no MLP | this suite's decoder |
     | 32 epochs of 180,000 rows | the same number of steps on fresh rows (preset paper) |
     | best rate of 1e-3 to 3e-2, decay 0.1, stops at 99 % | 1e-3 (or `--tune`), 0.01, all steps |
     | tests: T/4 tokens with T/64, T/32, T/16 pairs, T/2 to 4 T with a quarter | among others |
@@ -131,7 +131,7 @@ class MQAR(LengthGeneralizationTask):
 
     @property
     def views(self) -> tuple[View, ...]:
-        """As of all such tasks; of `gap`, whose rows ask one query, one of two equal curves."""
+        """The views of all such tasks, with only one of the two equal curves of `gap`."""
         kept = [view for view in super().views if view != Curve("gap", "exact_match")]
         gap = Curve("gap", "accuracy")
         labelled = replace(gap, x="tokens between pairs and query")

@@ -149,8 +149,8 @@ class Passkey(PromptTask):
         for option, value in {"lengths": options.get("lengths"), "depths": depths}.items():
             if value is not None and not self.strict:
                 raise InputError(
-                    f"passkey:{option} has no effect in protocol paper, which has its own: leave "
-                    "it out, or use protocol strict"
+                    f"passkey:{option} has no effect in protocol paper, which sets its {option} "
+                    "itself: leave the option out, or use protocol strict"
                 )
         self.depths = DEPTHS if depths is None else parse_depths(depths)
         numbers = (10_000, 100_000) if self.strict else (1, 50_000)

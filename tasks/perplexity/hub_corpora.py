@@ -75,8 +75,8 @@ def public_corpus(name: str, train_files: int, cache: Path) -> Corpus:
     """
     if name not in PUBLIC:
         raise InputError(
-            f"there is no download of {name}, only of {', '.join(PUBLIC)}: give a folder of its "
-            "text, with folders train and test in it, with --data"
+            f"there is no download of {name}, only of {', '.join(PUBLIC)}: give a folder with its "
+            "text, in subfolders train and test, as --data"
         )
     source = PUBLIC[name]
     root = hub_path(source.repo, "", cache, source.revision)
@@ -115,7 +115,9 @@ def copied_corpus(name: str, folder: Path, train_files: int) -> Corpus | None:
     train, test = _find(folder, source.train)[:train_files], _find(folder, source.test)
     if bool(train) != bool(test):
         there, lacking = (train[0].name, source.test) if train else (test[0].name, source.train)
-        raise DataError(f"{folder} has {there} but not {lacking[0]}: copy that from {source.repo}")
+        raise DataError(
+            f"{folder} has {there} but not {lacking[0]}: copy this file from {source.repo}"
+        )
     if not train:
         return None
     return _in_pieces(name, read_files(folder, train), read_files(folder, test))

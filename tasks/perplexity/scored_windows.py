@@ -96,7 +96,7 @@ class ScoredWindows:
 
     @cached_property
     def keys(self) -> Mask:
-        """Which of the last tokens of each window are key tokens, (N, tail)."""
+        """Mask of the key tokens among the last tokens of each window, (N, tail)."""
         model = fit_match_model(self.tables, self.windows.length, self.tail)
         windows = self.windows.take(0, len(self.windows)).astype(np.int64)
         return find_keys(model, windows, self.trained)

@@ -50,7 +50,7 @@ def open_source(
     """
     if context.preset == "paper" and context.tokenizer == "bytes":
         raise InputError(
-            "preset paper counts in tokens of words' size, of which bytes make four or five: give "
+            "preset paper needs tokens of several bytes each: give "
             "a tokenizer.json as --tokenizer, or leave it out for bpe:32000"
         )
     if context.data is None:
@@ -161,8 +161,8 @@ def _open_ids(context: TaskContext, path: Path, corpus: str | None) -> tuple[Tok
     spec = context.tokenizer
     if spec.startswith("bpe:"):
         raise InputError(
-            f"{path} holds ids, which have their vocabulary already, not text to fit {spec} "
-            "to: give its tokenizer.json as --tokenizer"
+            f"{path} has ids of an existing vocabulary, not text for {spec}: "
+            "give its tokenizer.json as --tokenizer"
         )
     nothing = Corpus(corpus or path.stem)
     tokenizer = load_tokenizer(spec, nothing, context.cache)

@@ -289,7 +289,7 @@ class Perplexity(Task):
         if len(lost):
             notes.append(
                 f"{subset}: the model's logits are NaN or infinite in windows of {lost.min()} or "
-                "more tokens, which have no numbers"
+                "more tokens, so these have no numbers"
             )
         return Evaluation([row_of(one) for one in items], tuple(notes), items)
 
@@ -404,7 +404,7 @@ class Perplexity(Task):
         source = (
             f"{documents} documents"
             if windows.text.bounded
-            else "a file that does not tell where documents begin, so they may cross documents"
+            else "a file without document boundaries, so windows may cross documents"
         )
         name = f"{subset}: " if self.by_corpus else ""
         return (

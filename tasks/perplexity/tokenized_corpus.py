@@ -201,7 +201,7 @@ def file_tokens(path: Path, tokenizer: Tokenizer) -> Tokens:
 def _check_narrow(tokenizer: Tokenizer) -> None:
     if tokenizer.vocab_size > MAX_NARROW:
         raise InputError(
-            f"ids in {SUFFIX} files are below {MAX_NARROW} and the vocabulary of {tokenizer.name} "
+            f"ids in {SUFFIX} files are below {MAX_NARROW}, but the vocabulary of {tokenizer.name} "
             f"has {tokenizer.vocab_size}: give the tokenizer that the file was made with"
         )
 
@@ -216,7 +216,7 @@ def _check_size(path: Path) -> None:
     size = path.stat().st_size
     if not size or size % 2:
         raise DataError(
-            f"{path} has {size} bytes, and ids of two bytes each need an even number above 0: "
+            f"{path} has {size} bytes, but ids of two bytes need an even number above 0: "
             "give a file of raw 16-bit token ids"
         )
 
@@ -230,9 +230,9 @@ def _read(path: Path, tokenizer: Tokenizer) -> TokenIds:
         counts = {id_: n + int((some == id_).sum()) for id_, n in counts.items()}
     if largest >= tokenizer.vocab_size:
         raise DataError(
-            f"{path} has the id {largest}, and {tokenizer.name} has {tokenizer.vocab_size} ids: "
-            "give the tokenizer.json that the file was made with as --tokenizer"
+            f"{path} has the id {largest}, but {tokenizer.name} has {tokenizer.vocab_size} ids: "
+            "give the tokenizer.json of the file as --tokenizer"
         )
     said = ", ".join(f"id {id_} occurs {n:,} times" for id_, n in counts.items())
-    info(f"{path}: {len(ids):,} tokens, not known where documents begin; {said}")
+    info(f"{path}: {len(ids):,} tokens without document boundaries; {said}")
     return ids

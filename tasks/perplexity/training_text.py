@@ -51,8 +51,8 @@ class TrainingText:
         text = pieces[turn % len(pieces)]()
         if len(text.ids) <= self.length:
             raise InputError(
-                f"{self.tokens.name} has {len(text.ids)} tokens to train on, one window "
-                f"of {self.length} needs more: give more text"
+                f"{self.tokens.name} has {len(text.ids)} tokens to train on, too few for one "
+                f"window of {self.length}: give more text"
             )
         return text
 
@@ -67,8 +67,8 @@ class TrainingText:
             border = int(later[0])  # between two documents
         if min(border, size - border) <= self.length:
             raise InputError(
-                f"{self.tokens.name} has {size} tokens to train on, too few to hold a twentieth "
-                f"back with a window of {self.length}: leave out --tune or give more text"
+                f"{self.tokens.name} has {size} tokens to train on, too few to reserve a twentieth "
+                f"with a window of {self.length}: leave out --tune or give more text"
             )
         return border
 

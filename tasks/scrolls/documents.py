@@ -177,11 +177,11 @@ def _records(open_file: Opener, name: str, *, labelled: bool) -> Iterator[dict[s
                 record[field] = encodable(value)
             else:
                 found = type(value).__name__ if field in row else "missing"
-                raise DataError(f"{where}: the field {field!r} is {found}, it should be a string")
+                raise DataError(f"{where}: the field {field!r} is {found}, but must be a string")
         digest = hashlib.sha256(str(record["input"]).encode()).digest()
         if inputs.setdefault(str(record["id"]), digest) != digest:
             raise DataError(
-                f"{where}: the id {record['id']!r} has another input above, and stands for one "
-                "example: give each an id"
+                f"{where}: the id {record['id']!r} has another input in an earlier line: give each "
+                "example its own id"
             )
         yield record

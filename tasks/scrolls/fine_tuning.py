@@ -103,8 +103,8 @@ class FineTuning:
             border -= 1
         if not border:
             raise InputError(
-                f"the training examples of {subset} are all of one document, so that none can be "
-                "held back: leave out --tune or give more documents"
+                f"all training examples of {subset} belong to one document, so none can be "
+                "reserved: leave out --tune or give more documents"
             )
         return border
 

@@ -179,7 +179,7 @@ def _fact(
     for slot, values in zip("cd", form.values, strict=False):
         fact[slot] = _pick(rng, values[:words])
     if fact["c"] in LABELS:
-        fact["c"] = [*LABELS][number % 2]  # so that both labels occur
+        fact["c"] = [*LABELS][number % 2]  # alternate, so that both labels occur
     return fact
 
 

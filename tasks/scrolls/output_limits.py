@@ -45,6 +45,6 @@ def check_limits(limits: Mapping[str, int], length: int) -> None:
     for limit in limits.values():
         if not 0 < limit < length - LEAST_INPUT:
             raise InputError(
-                f"an output of {limit} tokens leaves too little of --train.length {length} for "
-                "the input: ask for less output or train longer sequences"
+                f"an output of {limit} tokens leaves too few of --train.length {length} for "
+                "the input: reduce the output or raise --train.length"
             )

@@ -72,7 +72,9 @@ class BuiltinDocuments:
 
     def __post_init__(self) -> None:
         if not self.items:
-            raise InputError("there is no end of built-in documents: give scrolls:items 1 or more")
+            raise InputError(
+                "the number of built-in documents is unlimited: give scrolls:items 1 or more"
+            )
         if self.lengths[0] < miniature.LEAST_SIZE:
             raise InputError(
                 f"--train.length {self.lengths[0]} is too short for a built-in document with a "

@@ -141,7 +141,7 @@ STYLES = {
         marked=("The {c} needed {b}.", "The {c} deserved {b}."),
     ),
 }
-LABELS = {"permitted": "Entailment", "forbidden": "Contradiction"}  # of the values of "inference"
+LABELS = {"permitted": "Entailment", "forbidden": "Contradiction"}  # answers of "inference"
 
 
 def tokens(text: str) -> list[bytes]:

@@ -165,7 +165,7 @@ class Scrolls(Task):
             items=(items, 0, 100_000),
         )
         if not 0 <= gate <= 100:
-            raise InputError(f"scrolls:gate is a percentage, not {gate}")
+            raise InputError(f"scrolls:gate must be a percentage, not {gate}")
         self.items = items
         self.builtin = context.data is None and context.preset == "quick"
         self.gate = gate if self.builtin else None
@@ -213,10 +213,10 @@ class Scrolls(Task):
         if self.context.tokenizer != "bytes":
             raise InputError(
                 f"--tokenizer {self.context.tokenizer} has no effect on the built-in documents, "
-                "whose words are tokens: give it with --data"
+                "which have a token for each word: give it with --data"
             )
         if self.context.protocol != "strict":
-            raise InputError("protocol paper is about the published documents: give them as --data")
+            raise InputError("protocol paper needs the published documents: give them as --data")
 
     def _tokenizer(self) -> Tokenizer:
         if self.builtin:

@@ -132,11 +132,11 @@ def _check(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> N
     if not len(predictions) or len(predictions) != len(references):
         raise InputError(
             f"{len(predictions)} predictions and {len(references)} lists of references cannot be "
-            "scored: give one or more, as many of these as of those"
+            "scored: give equal numbers, at least one"
         )
     for place, prediction in enumerate(predictions):
         if not isinstance(prediction, str):
-            raise InputError(f"prediction {place} is {prediction!r}: it should be a string")
+            raise InputError(f"prediction {place} is {prediction!r}: it must be a string")
     for place, texts in enumerate(references):
         if isinstance(texts, str) or not texts or not all(isinstance(t, str) for t in texts):
-            raise InputError(f"references {place} should be a list of one or more strings")
+            raise InputError(f"references {place} must be a list of one or more strings")

@@ -70,8 +70,8 @@ class Child:
             return "".join(last)
         if code == -signal.SIGKILL:
             return (
-                f"{name} was killed by SIGKILL, as the kernel does where memory runs out: fewer "
-                "--jobs or --devices, or a smaller --train.micro_batch, need less"
+                f"{name} was killed by SIGKILL, as the kernel does if memory ends: give fewer "
+                "--jobs or --devices, or a smaller --train.micro_batch"
             )
         if code < 0:
             return f"{name} was ended by {signal.Signals(-code).name}"

@@ -13,7 +13,7 @@ from pe_bench.reporting.task_summary import Block, standing_cells
 from pe_bench.results.record import RunRecord
 
 FACTS = {
-    "prefix_consistent": ("prefix-consistent", "what a token yields depends on none after it"),
+    "prefix_consistent": ("prefix-consistent", "outputs do not depend on later tokens"),
     "shift_invariant": ("shift-invariant", "only distances matter"),
 }
 

@@ -1,12 +1,12 @@
 "use strict";
-// The charts of the page, drawn by Observable Plot when they come into sight.
+// The charts of the page, drawn by Observable Plot when they become visible.
 
 const report = JSON.parse(document.getElementById("data").textContent);
 const encodings = new Map(report.encodings.map((one, place) => [
   one.label, {...one, place, colour: `var(--e${place})`, symbol: symbolOf(one.outline)},
 ]));
 const FEW = 8; // encodings whose curves can be distinguished
-const FIRST = 6; // of many, so many are switched on at first
+const FIRST = 6; // number of series that are on at first, if there are many
 const show = (value, digits = 4) => value === null ? "–"
   : Number(value).toLocaleString("en", {maximumSignificantDigits: digits});
 const whole = value => Number(value).toLocaleString("en", {maximumFractionDigits: 6});
@@ -23,7 +23,7 @@ function symbolOf(outline) {
 
 const UNKNOWN = {colour: "var(--quiet)", symbol: "circle", place: "none"}; // an encoding without a row on the page
 
-// The series that filters and legend show. What is no row of the table cannot be switched off.
+// The series that filters and legend show. Only rows of the table can be switched off.
 function litSeries(chart, shown, table) {
   const isLit = label => (!encodings.has(label) || shown.visible.has(label)) && (!table.ranking.includes(label) || shown.on.has(label));
   return Object.entries(chart.series).filter(([label]) => isLit(label));
@@ -153,7 +153,7 @@ function training(chart, place, width, shown, table) {
 
 const LINES = {curve, scores}; // charts of series that the legend switches
 
-// A label of an axis without what is in brackets.
+// Shortens the label of an axis to the part before its brackets.
 const brief = words => axisLabel(words.split(" (")[0], 180);
 
 function heatmap(chart, grid, width) {

@@ -31,18 +31,18 @@ def list_commands(records: Sequence[RunRecord]) -> list[str]:
 def describe_commands(records: Sequence[RunRecord], commands: Sequence[str]) -> str:
     """Explain the commands of `list_commands`, what they lack, and their placeholders."""
     words = {word.rpartition("=")[2] for command in commands for word in shlex.split(command)}
-    text = "Makes these runs in a folder without results, with code and data of the same versions."
+    text = "Makes these runs in a folder without results, given the same versions of code and data."
     if records[0].options is None:
         text += (
-            " The version that made them did not record which values were changed, so all are "
-            "given; nor whether only some subsets were asked for."
+            " The version that made them recorded neither the changed values, so all values are "
+            "given, nor a choice of subsets."
         )
     tune = records[0].settings.get("tune")
     if tune and tune.get("version", 1) != VERSION:
-        text += " The search for learning rates was another one in the version that made them."
+        text += " The version that made them had another search for learning rates."
     for placeholder, meaning in PLACEHOLDERS.items():
         if placeholder in words:
-            text += f" {placeholder} stands for {meaning}, which an export does not name."
+            text += f" {placeholder}: {meaning}, which an export does not name."
     return text
 
 

@@ -43,5 +43,5 @@ def describe_source(kind: Kind, label: str) -> dict[str, str]:
     return {
         "summary": plugins.describe_file(path),
         "text": inspect.cleandoc(text or ""),
-        "note": "As the source says now: these runs are older than the recording of such texts.",
+        "note": "From the present source: records of these runs do not contain this text.",
     }

@@ -1,5 +1,5 @@
 "use strict";
-// Charts as files: the values shown as CSV, and the drawing as an SVG that needs no style sheet.
+// Charts as files: the displayed values as CSV, and the drawing as an SVG without a style sheet.
 
 const PADDING = 12; // around a saved drawing, pixels
 const LINE = 17; // height of a line of its text
@@ -91,7 +91,7 @@ function freeze(drawing) {
   return copy;
 }
 
-// The lines of a text that are no wider than so many pixels.
+// The lines of a text, each of at most the given width in pixels.
 function breakLines(text, width) {
   pen.font = FONT;
   const lines = [];
@@ -103,7 +103,7 @@ function breakLines(text, width) {
   return lines;
 }
 
-// An SVG document of a drawing with its words above and its legend below.
+// An SVG document with a drawing, its texts above and its legend below.
 function toSvg(drawing, words, keys, ramp) {
   const look = getComputedStyle(drawing.closest("figure"));
   const width = Number(drawing.getAttribute("width"));

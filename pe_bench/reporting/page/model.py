@@ -72,7 +72,7 @@ class TableSection:
         header, rows: the ranked table.
         columns: for each cell after the label, the index of its column in `numbers`.
         sorted: index of the headline in the header.
-        numbers: columns of numbers behind the cells, the headline first.
+        numbers: columns with the numbers of the cells, the headline first.
         notes: notes on how to read it.
         differences, difference_header, difference_notes: comparison with the reference.
     """

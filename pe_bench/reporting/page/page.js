@@ -1,5 +1,5 @@
 "use strict";
-// Filters, sorting, legends, and the dialog that says how a number was made.
+// Filters, sorting, legends, and the dialog with the origin of a number.
 
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -113,7 +113,7 @@ function explain(cell) {
   };
   const word = text => /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
   const again = `pe-bench rerun ${word(`${label}/${table.task}/${runs[0][1]}`)}`;
-  body.replaceChildren(...parts, list, ...asks(...table.commands[label]), ...asks("Repeats one from its record, in the folder of these results (--results), and says whether the numbers are the same:", again));
+  body.replaceChildren(...parts, list, ...asks(...table.commands[label]), ...asks("This command repeats one of the runs from its record in the folder of these results (--results), and compares the numbers:", again));
   for (const inner of $$("a", body)) inner.addEventListener("click", () => $("#number").close());
   $("#number").showModal();
 }
@@ -141,7 +141,7 @@ function redraw(only) {
   for (const canvas of drawn) if (!only || only.contains(canvas)) drawOne(canvas);
 }
 
-// A chart with its words, and buttons that save it.
+// A chart with its texts, and buttons that save it.
 //   rows: -> the rows of its CSV file
 //   keys: -> the encodings of its legend, if it has one
 //   more: further lines of the words of its SVG file

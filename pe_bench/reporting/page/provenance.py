@@ -59,7 +59,7 @@ def show_settings(table: Table) -> str:
 
 
 def show_versions(table: Table) -> str:
-    """Return the versions of Python and of the packages behind a table's numbers."""
+    """Return the versions of Python and of the packages that a table was measured with."""
     environment = table.about.environment
     versions = [f"{name} {v}" for name, v in (environment.get("versions") or {}).items() if v]
     python = [f"Python {environment['python']}"] if environment.get("python") else []

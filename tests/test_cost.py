@@ -200,6 +200,28 @@ def test_no_text_is_loaded(preset: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert find_phases(RunFactory(two), "scrolls")[1].tokens == fine_tuning.tokens * 2 / 7
 
 
+def test_a_task_that_trains_each_subset_has_a_training_for_each(tmp_path: Path) -> None:
+    for subsets, times in ((None, 2), (("reverse",), 1)):
+        options = RunOptions(cache=tmp_path, subsets=subsets)
+        (phase,) = find_phases(RunFactory(options), "copying")
+        assert phase.times == times
+
+
+def test_options_change_the_phase_that_they_are_for() -> None:
+    options = RunOptions(
+        preset="small",
+        tokenizer="bpe:4096",
+        train={"steps": 7},
+        pretrain={"steps": 11, "length": 96},
+        model={"layers": 3},
+    )
+    start, fine_tuning = find_phases(RunFactory(options), "scrolls")
+    assert (start.train.steps, fine_tuning.train.steps) == (11, 7)
+    for phase in (start, fine_tuning):
+        shape = phase.model
+        assert (shape.layers, shape.vocab_size, shape.train_length) == (3, 4096, 96)
+
+
 @pytest.mark.slow
 def test_overrides_count() -> None:
     def operations(**options: Any) -> float:

@@ -29,6 +29,7 @@ from pe_bench.grid.executors import worker as worker_process
 from pe_bench.grid.executors.executor import Executor
 from pe_bench.grid.executors.processes import make_work
 from pe_bench.grid.executors.working import Worker
+from pe_bench.grid.outdated import describe_changed_code
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.spec import GridSpec
 from pe_bench.registry.plugins import Plugin, load
@@ -100,6 +101,52 @@ def test_a_plan_says_why_finished_runs_are_to_do(
         out,
         re.MULTILINE,
     )
+
+
+def test_every_version_of_code_that_has_changed_is_named() -> None:
+    settings = {
+        "train": {"steps": 1}, "model": {}, "start": None,
+        "versions": {"task": 2, "decoder": 3, "training": 1, "new": 1},
+    }  # fmt: skip
+    encoding = SimpleNamespace(label="rope", version="5")
+    runs: list[Any] = []
+    for seed in range(2):
+        resolved = SimpleNamespace(label="mqar", settings=settings)
+        runs.append(
+            SimpleNamespace(run=SimpleNamespace(resolved=resolved, encoding=encoding, seed=seed))
+        )
+
+    def record(order: int, **changed: Any) -> RunRecord:
+        before = {"task": 2, "decoder": 3, "training": 1}  # the first record has no version "new"
+        values: dict[str, Any] = {
+            "status": "done", "task": "mqar", "encoding": "rope", "seed": 0, "order": order,
+            "settings_digest": "0", "settings": {**settings, "versions": before},
+            "encoding_version": "5",
+        }  # fmt: skip
+        return RunRecord(**(values | changed))
+
+    def lines(*records: RunRecord) -> list[str]:
+        found = describe_changed_code(runs, records)
+        return [line.removeprefix("to do again, since code has changed: ") for line in found]
+
+    old = {**settings, "versions": {"task": 1, "decoder": 2, "training": 1}}
+    changed = ["1 run with version 4 of rope, now 5", "1 run with version 1 of mqar, now 2",
+               "1 run with version 2 of the decoder, now 3"]  # fmt: skip
+    assert lines() == lines(record(1)) == []
+    assert lines(record(1, settings=old, encoding_version="4")) == changed
+    assert lines(record(2, settings=old, encoding_version="4"), record(1)) == changed  # the last
+    assert lines(record(1, settings=old), record(2)) == []
+    two = lines(record(1, encoding_version="4"), record(1, encoding_version="4", seed=1))
+    assert two == ["2 runs with version 4 of rope, now 5"]
+    other = {**old, "train": {"steps": 2}}
+    others: list[dict[str, Any]] = [
+        {"status": "failed"},
+        {"seed": 2},
+        {"settings": other},
+        {"settings": {}},
+    ]
+    for another in others:
+        assert lines(record(1, **{"settings": old, **another})) == []
 
 
 def earlier(encoding: str, task: str, training: float, evaluation: float, **more: Any) -> RunRecord:

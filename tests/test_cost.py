@@ -23,8 +23,8 @@ from pe_bench.decoder import blocked
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
-from pe_bench.grid.cost import Costs, find_phases
-from pe_bench.grid.cost_rows import GenerationCost
+from pe_bench.grid.cost import Costs, RunCost, find_phases
+from pe_bench.grid.cost_rows import CostRow, GenerationCost, write_costs
 from pe_bench.grid.sizes import VOCABULARY, choose_shape, count_parameters, read_size
 from pe_bench.positions import Positions
 from pe_bench.pretrained.weights import make_empty
@@ -295,6 +295,34 @@ def test_a_file_has_the_numbers_of_the_tables(
     with files[1].open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert rows == [{name: str(value) for name, value in record.items()} for record in records]
+
+
+def test_files_have_a_record_for_each_length(tmp_path: Path) -> None:
+    training = RunCost(parameters=5, tokens=6, operations=8e12, memory=9.4)
+    lengths = (
+        GenerationCost(tokens=64, cache=1, per_token=2, prefill=3.0, decoding=4.0, reads=5),
+        GenerationCost(tokens=128, cache=2, per_token=2, prefill=6.0, decoding=5.0, reads=6),
+    )
+    alone = CostRow("quick", "mqar", "learned", "fp32", 2.0, SHAPE, training, ())
+    both = replace(alone, encoding="rope", generation=lengths)
+    files = [tmp_path / "costs.json", tmp_path / "costs.csv"]
+    assert [write_costs(file, [alone, both]) for file in files] == [3, 3]
+    records = json.loads(files[0].read_text())
+    assert [one.get("generation_tokens") for one in records] == [None, 64, 128]
+    assert [one["encoding"] for one in records] == ["learned", "rope", "rope"]
+    first, *_, last = records
+    assert first["training_seconds"] == 4.0 and first["training_memory_bytes"] == 9
+    assert (last["cache_bytes"], last["prefill_flop"], last["decoding_bytes_per_token"]) == (
+        2,
+        6,
+        6,
+    )
+    with files[1].open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    for row, record in zip(rows, records, strict=True):
+        assert {name: text for name, text in row.items() if text} == {
+            name: str(value) for name, value in record.items()
+        }
 
 
 SIZED = [

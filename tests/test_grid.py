@@ -21,6 +21,7 @@ from filelock import FileLock
 from test_runner import TASK, Toy, record
 from test_runner import toy as toy  # a fixture
 
+from pe_bench.errors import DataError
 from pe_bench.grid import grid
 from pe_bench.grid.cost import Costs, Phase, RunCost, describe_training
 from pe_bench.grid.display import Display, show_duration
@@ -32,11 +33,14 @@ from pe_bench.grid.executors.working import Worker
 from pe_bench.grid.outdated import describe_changed_code
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.spec import GridSpec
+from pe_bench.registry import plugins
+from pe_bench.registry.importing import Kind
 from pe_bench.registry.plugins import Plugin, load
 from pe_bench.results.record import RunRecord
+from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Outcome
-from pe_bench.runs.resolve import resolve
+from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.run import Run
 from pe_bench.system.console import Bar, View, show_clock, showing
 from pe_bench.system.environment import name_of
@@ -202,6 +206,35 @@ def test_a_plan_has_every_run_once(tmp_path: Path) -> None:
     found = [(cell.run.encoding.label, cell.run.seed) for cell in plan.runs]
     assert found == [("nope", 0), ("rope", 0), ("nope", 1), ("rope", 1)]
     assert all(cell.named and cell.skip is None for cell in plan.runs)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "asked"),
+    [(["all"], False), (["all", "mqar"], True), (["copying", "mqar"], True)],
+)
+def test_missing_data_are_a_complaint_where_the_task_is_named(
+    tasks: list[str], asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_task = RunFactory.task
+
+    def task(self: RunFactory, spec: str, *, asked: bool = True) -> ResolvedTask:
+        if spec == "mqar":
+            raise DataError("there is no folder pg19")
+        return open_task(self, spec, asked=asked)
+
+    def expand(specs: Sequence[str], kind: Kind) -> list[str]:
+        return ["copying", "mqar"] if "all" in specs else [*specs]
+
+    monkeypatch.setattr(RunFactory, "task", task)
+    monkeypatch.setattr(plugins, "expand", expand)
+    options = RunOptions(cache=tmp_path)
+    plan = make_plan(
+        GridSpec(options=options, encodings=["nope"], tasks=tasks, seeds=[0], results=tmp_path)
+    )
+    assert [one.run.resolved.label for one in plan.runs] == ["copying"]
+    (outcome,) = plan.outcomes
+    assert (outcome.title, outcome.status) == ("mqar", "skipped")
+    assert outcome.complaints == ("mqar: there is no folder pg19",) * asked
 
 
 def test_the_operations_of_a_plan_are_those_of_all_runs_and_phases(

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,9 @@ from pe_bench.decoder import blocked
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
+from pe_bench.errors import InputError
 from pe_bench.grid.cost import Costs, RunCost, find_phases
+from pe_bench.grid.cost_counter import CostCounter
 from pe_bench.grid.cost_rows import CostRow, GenerationCost, write_costs
 from pe_bench.grid.sizes import VOCABULARY, choose_shape, count_parameters, read_size
 from pe_bench.positions import Positions
@@ -297,26 +300,57 @@ def test_a_file_has_the_numbers_of_the_tables(
     assert rows == [{name: str(value) for name, value in record.items()} for record in records]
 
 
+TRAINING = RunCost(parameters=1_230_000, tokens=45, operations=8e12, memory=9.4)
+GENERATION = (
+    GenerationCost(tokens=64, cache=1, per_token=2, prefill=3.0, decoding=4.0, reads=5),
+    GenerationCost(tokens=1280, cache=2000, per_token=2, prefill=6.0, decoding=5.0, reads=6),
+)
+
+
+def test_tables_have_the_costs_of_all_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def rows_of(self: CostCounter, spec: str) -> list[CostRow]:
+        if spec == "copying":
+            raise InputError("no costs are known")
+        found = []
+        for preset, speed, precision in (("quick", 2.0, "fp32"), ("mid", 0.5, "bf16")):
+            self.devices[speed] = f"of {preset}"
+            row = CostRow(preset, spec, "rope", precision, speed, SHAPE, TRAINING, GENERATION)
+            found.append(row)
+        return found if self.several else found[:1]
+
+    monkeypatch.setattr(CostCounter, "rows_of", rows_of)
+    assert main(["cost", "--encoding", "rope", "--task", "mqar"]) == 0
+    text = capsys.readouterr().out
+    cells = [re.split("  +", line) for line in text.splitlines() if line.startswith("rope")]
+    assert cells == [
+        ["rope", "1.23 M", "45", "8 TFLOP", "9.4 B", "4 s"],
+        ["rope", "64", "1 B", "2 B", "3 FLOP", "4 FLOP", "5 B"],
+        ["rope", "1,280", "2 kB", "2 B", "6 FLOP", "5 FLOP", "6 B"],
+    ]
+    assert "2 x 10^12 a second (of quick)" in " ".join(text.split())
+    both = ["cost", "--encoding", "rope", "--preset", "all", "--task", "copying", "mqar"]
+    assert main(both) == 2  # a task that is named has no costs
+    printed = capsys.readouterr()
+    assert "copying: no costs are known" in printed.err
+    cells = [line.split()[:2] for line in printed.out.splitlines() if line.startswith("rope")]
+    assert cells == [["rope", name] for name in ("quick", "mid", "quick", "quick", "mid", "mid")]
+    assert "in fp32 for quick, bf16 for mid" in " ".join(printed.out.split())
+
+
 def test_files_have_a_record_for_each_length(tmp_path: Path) -> None:
-    training = RunCost(parameters=5, tokens=6, operations=8e12, memory=9.4)
-    lengths = (
-        GenerationCost(tokens=64, cache=1, per_token=2, prefill=3.0, decoding=4.0, reads=5),
-        GenerationCost(tokens=128, cache=2, per_token=2, prefill=6.0, decoding=5.0, reads=6),
-    )
-    alone = CostRow("quick", "mqar", "learned", "fp32", 2.0, SHAPE, training, ())
-    both = replace(alone, encoding="rope", generation=lengths)
+    alone = CostRow("quick", "mqar", "learned", "fp32", 2.0, SHAPE, TRAINING, ())
+    both = replace(alone, encoding="rope", generation=GENERATION)
     files = [tmp_path / "costs.json", tmp_path / "costs.csv"]
     assert [write_costs(file, [alone, both]) for file in files] == [3, 3]
     records = json.loads(files[0].read_text())
-    assert [one.get("generation_tokens") for one in records] == [None, 64, 128]
+    assert [one.get("generation_tokens") for one in records] == [None, 64, 1280]
     assert [one["encoding"] for one in records] == ["learned", "rope", "rope"]
     first, *_, last = records
     assert first["training_seconds"] == 4.0 and first["training_memory_bytes"] == 9
-    assert (last["cache_bytes"], last["prefill_flop"], last["decoding_bytes_per_token"]) == (
-        2,
-        6,
-        6,
-    )
+    names = ("cache_bytes", "prefill_flop", "decoding_bytes_per_token")
+    assert [last[name] for name in names] == [2000, 6, 6]
     with files[1].open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     for row, record in zip(rows, records, strict=True):

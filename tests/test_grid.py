@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
+from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +23,7 @@ from filelock import FileLock
 from test_runner import TASK, Toy, record
 from test_runner import toy as toy  # a fixture
 
-from pe_bench.errors import DataError
+from pe_bench.errors import DataError, InputError
 from pe_bench.grid import grid
 from pe_bench.grid.cost import Costs, Phase, RunCost, describe_training
 from pe_bench.grid.display import Display, show_duration
@@ -32,6 +34,7 @@ from pe_bench.grid.executors.processes import make_work
 from pe_bench.grid.executors.working import Worker
 from pe_bench.grid.outdated import describe_changed_code
 from pe_bench.grid.plan import make_plan
+from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
@@ -253,6 +256,26 @@ def test_the_operations_of_a_plan_are_those_of_all_runs_and_phases(
         runs.append(Run(task, load("encoding", "nope"), seed, tmp_path, "cpu", "fp32"))
     assert "about 3 PFLOP, up to 2 GB" in describe_training(runs)
     assert seen == [[2]]  # a model for each of two subsets; one run is counted
+
+
+def test_weights_that_are_single_numbers_cannot_be_sharded(tmp_path: Path) -> None:
+    source = """
+        from torch import nn, ones
+        from pe_bench.api import Encoding
+
+        class Scaled(Encoding):
+            def __init__(self, model, layer=0):
+                super().__init__(model, layer)
+                self.scale = nn.Parameter(ones(SHAPE))
+    """
+    task = resolve(RunOptions(cache=tmp_path), "mqar")
+    for name, shape in (("vector", "1"), ("number", "()")):
+        (tmp_path / f"{name}.py").write_text(dedent(source).replace("SHAPE", shape))
+    for name in ("vector", "number"):
+        run = Run(task, load("encoding", f"{tmp_path}/{name}.py"), 0, tmp_path, "cpu", "fp32")
+        refused = pytest.raises(InputError, match="single numbers")
+        with refused if name == "number" else nullcontext():
+            grid._check_shards([PlannedRun(run, None, True)])
 
 
 def test_durations_are_words() -> None:

@@ -19,20 +19,22 @@ from pe_bench.checks import model_cost
 from pe_bench.checks.counting import count_products
 from pe_bench.checks.model_cost import ModelCost, measure
 from pe_bench.cli import main
-from pe_bench.config import ModelConfig
+from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder import blocked
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
-from pe_bench.grid.cost import Costs, RunCost, find_phases
+from pe_bench.grid.cost import Costs, Phase, RunCost, find_phases
 from pe_bench.grid.cost_counter import CostCounter
 from pe_bench.grid.cost_rows import CostRow, GenerationCost, write_costs
 from pe_bench.grid.sizes import VOCABULARY, choose_shape, count_parameters, read_size
 from pe_bench.positions import Positions
 from pe_bench.pretrained.weights import make_empty
 from pe_bench.registry import plugins
+from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.factory import RunFactory
+from pe_bench.runs.memory import BYTES_PER_PARAMETER
 from pe_bench.runs.options import RunOptions
 from pe_bench.text import download
 
@@ -208,6 +210,27 @@ def test_a_task_that_trains_each_subset_has_a_training_for_each(tmp_path: Path) 
         options = RunOptions(cache=tmp_path, subsets=subsets)
         (phase,) = find_phases(RunFactory(options), "copying")
         assert phase.times == times
+
+
+def test_a_run_costs_what_its_phases_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_model(self: Costs, encoding: Plugin, phase: Phase) -> Any:
+        size = phase.model.layers
+        return SimpleNamespace(
+            parameters=100 * size, kept=size, training=lambda length, rows: length + 1000 * rows
+        )
+
+    monkeypatch.setattr(Costs, "of_model", of_model)
+    base = TrainConfig(steps=10, batch_size=8, length=16)
+    phases = [
+        Phase("large", replace(base, micro_batch=2), SHAPE.changed(layers=5)),
+        Phase("none", replace(base, steps=0), SHAPE.changed(layers=9)),
+        Phase("small", replace(base, micro_batch=99), SHAPE.changed(layers=1), times=3),
+    ]
+    found = Costs("fp32").of_run(plugins.load("encoding", "nope"), phases)
+    assert found.parameters == 100  # of the last model that is trained
+    assert found.tokens == (1 + 3) * 10 * 8 * 16
+    assert found.operations == 1280 * (16 + 2000) + 3 * 1280 * (16 + 8000)
+    assert found.memory == BYTES_PER_PARAMETER * 500 + 5 * 2 * 16
 
 
 def test_options_change_the_phase_that_they_are_for() -> None:

@@ -1,11 +1,15 @@
-"""The SCROLLS score of rows that are made by hand, and the baselines of few records."""
+"""The SCROLLS score, baselines and held-out examples, of rows and records made by hand."""
+
+from typing import Any
 
 import pytest
 
 from pe_bench.api import ID, OOD
+from pe_bench.errors import InputError
 from pe_bench.results.measurement import Measurement
 from pe_bench.tasks.scrolls.baselines import constant_answer, guesses
 from pe_bench.tasks.scrolls.documents import Record
+from pe_bench.tasks.scrolls.fine_tuning import FineTuning
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.tasks.scrolls.summary import summarize, summarize_lengths
 
@@ -66,3 +70,25 @@ def test_guesses_are_drawn_from_options_classes_or_answers() -> None:
     assert 0.8 < drawn.count("yes") / 300 < 1
     assert {*guesses([("x", "y")] * 30, few, 0)} == {"x", "y"}
     assert guesses([()] * 30, many, 0) != guesses([()] * 30, many, 1)
+
+
+def fine_tuning(documents: str, hold_out: bool = True) -> FineTuning:
+    """Return the batches of one example for each letter, which is its document."""
+    train = [Record(str(n), letter, ("yes",)) for n, letter in enumerate(documents)]
+    data: Any = {"qasper": {"train": train}}
+    layout: Any = None
+    return FineTuning(data, layout, {}, length=9, batch_size=1, hold_out=hold_out)
+
+
+@pytest.mark.parametrize(
+    ("documents", "border"),
+    [("ab", 1), ("abbb", 1), ("aaab", 3), ("a" * 38 + "bb", 38), ("a" * 39 + "bb" * 9, 39)],
+)
+def test_examples_of_a_document_are_held_out_together(documents: str, border: int) -> None:
+    assert fine_tuning(documents)._find_border("qasper") == border
+    assert fine_tuning(documents, hold_out=False)._find_border("qasper") == len(documents)
+
+
+def test_one_document_cannot_be_held_out() -> None:
+    with pytest.raises(InputError, match="qasper are all of one document"):
+        fine_tuning("aaaa")._find_border("qasper")

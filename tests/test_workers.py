@@ -1,5 +1,6 @@
 """What workers say about the runs of a grid, and what becomes of it: no processes are started."""
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from pe_bench.errors import SavingError
+from pe_bench.grid.executors import working
 from pe_bench.grid.executors.relay import Relay
 from pe_bench.grid.executors.work import (
     PASSED,
@@ -101,6 +103,20 @@ def test_a_death_is_that_of_a_run() -> None:
     heard.hear("b", Event(2, "begins"))
     assert heard.died("c", "killed") == []
     assert heard.left == {2}
+
+
+def test_bars_are_told_at_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Answer] = []
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    view = working._Telling(Worker(told.append))
+    bar = Bar("train", 9)  # shown at 100 s
+    for seconds, messages in ((0.1, 0), (0.35, 1), (0.6, 1), (0.7, 2)):
+        now = 100 + seconds
+        view.moved(bar)
+        assert len(told) == messages
+    view.closed(bar)
+    assert told == [Event(0, bar)] * 3
 
 
 def test_a_worker_tries_every_run(tmp_path: Path) -> None:

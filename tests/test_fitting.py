@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from pe_bench.checks.depth import Depths
+from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
-from pe_bench.runs.fitting import reason_to_skip
+from pe_bench.registry.plugins import Plugin
+from pe_bench.runs.fitting import describe_depths, reason_to_skip
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
 
@@ -66,3 +69,16 @@ def test_a_reason_to_skip(
     else:
         with pytest.raises(reason, match="there are eight sizes"):
             reason_to_skip(encoding, task, fits)
+
+
+def test_a_crash_leaves_no_note(task: ResolvedTask) -> None:
+    class Crashes(Depths):
+        def describe_missing_layers(self, encoding: Plugin, config: ModelConfig) -> str | None:
+            assert config == task.model
+            if encoding.label == "nope":
+                raise ZeroDivisionError
+            return None if encoding.label == "alibi" else "it acts in layer 4"
+
+    names = ("nope", "rope", "nope", "alibi")
+    encodings = [plugins.load("encoding", name) for name in names]
+    assert describe_depths(task, encodings, Crashes()) == ["rope on mqar: it acts in layer 4"]

@@ -119,7 +119,8 @@ def test_encodings_of_the_user_come_first(tmp_path: Path) -> None:
     put(tmp_path, "alibi", [SCORE], task="earlier", settings_digest="1")
     page = read_page(tmp_path)
     text = " ".join(" ".join(page.texts).split())
-    assert "3 encodings, 2 tasks, 1 seed, 4 runs; the latest of 2026-02-03" in text
+    counts = "3 encodings, 2 tasks, 1 seed, 4 runs; the latest of 2026-02-03"
+    assert counts in text and f"{counts}T" not in text
     data = json.loads(page.data)
     assert [one["label"] for one in data["encodings"]] == [
         "rope -> zone.py [lora]",

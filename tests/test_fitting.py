@@ -1,15 +1,18 @@
 """Which encodings a task skips, and which are refused, before anything is trained."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pe_bench.checks.depth import Depths
-from pe_bench.config import ModelConfig
+from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
+from pe_bench.runs import fitting
 from pe_bench.runs.fitting import describe_depths, reason_to_skip
+from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
 
@@ -82,3 +85,21 @@ def test_a_crash_leaves_no_note(task: ResolvedTask) -> None:
     names = ("nope", "rope", "nope", "alibi")
     encodings = [plugins.load("encoding", name) for name in names]
     assert describe_depths(task, encodings, Crashes()) == ["rope on mqar: it acts in layer 4"]
+
+
+def test_rotations_are_told_where_a_model_of_ours_is_the_origin(
+    task: ResolvedTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def describe(encoding: Plugin, origin: Plugin, model: ModelConfig) -> list[str]:
+        return [f"{encoding.label} after {origin.label}"]
+
+    monkeypatch.setattr(fitting, "describe_rotation", describe)
+    rope = plugins.load("encoding", "rope")
+    tape = plugins.load("encoding", "tape")
+    checkpoint: Any = None
+    pretrained = Pretrained(**{**vars(rope), "label": "folder"}, checkpoint=checkpoint)
+    encodings: list[Plugin] = [tape]
+    for origin in (rope, pretrained):
+        facts = {**vars(tape), "encoding": tape, "origin": origin}
+        encodings.append(Adapted(**facts, config=AdaptConfig()))
+    assert fitting.describe_rotations(task, encodings) == ["tape after rope"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pe_bench.errors import SavingError
-from pe_bench.grid.executors import working
+from pe_bench.grid.executors import processes, working
 from pe_bench.grid.executors.relay import Relay
 from pe_bench.grid.executors.work import (
     PASSED,
@@ -144,3 +144,46 @@ def test_a_worker_tries_every_run(tmp_path: Path) -> None:
     told.clear()
     Tries(told.append).do(Work(spec, specs[:2], 1, work.since, tmp_path))
     assert told == [*first, Event(0, DONE), PASSED]
+
+
+def test_a_worker_that_dies_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first worker has one run, the second dies in its run, the third has the rest."""
+    scripts: list[list[Any]] = [
+        [Event(0, "begins"), Event(0, DONE), PASSED],
+        [Event(1, "begins"), None],
+        [Event(2, "begins"), Event(2, DONE), PASSED],
+    ]
+
+    class Child:
+        def __init__(self, grace: float) -> None:
+            self.answers = scripts.pop(0)
+            self.sent: list[Any] = []
+            self.stopped = False
+
+        def send(self, work: Any) -> None:
+            self.sent.append(work)
+
+        def receive(self) -> Any:
+            return self.answers.pop(0)
+
+        def died_of(self) -> str:
+            return "killed"
+
+        def stop(self) -> None:
+            self.stopped = True
+
+        def join(self, deadline: float) -> None:
+            assert self.stopped
+
+    monkeypatch.setattr(processes, "Child", Child)
+    monkeypatch.setattr(processes, "_readable", lambda busy: busy[-1:])
+    monkeypatch.setattr(processes, "make_work", lambda runs, *_: len(runs))
+    _, shown, runs = relay(3)
+    spec: Any = SimpleNamespace(execution=SimpleNamespace(jobs=2))
+    display: Any = shown
+    with processes.Processes(spec, 1) as executor:
+        found = list(executor.run(runs, display))
+        left: Any = executor.workers
+    assert found == [(runs[1], ("killed", FAILED)), (runs[2], DONE), (runs[0], DONE)]
+    assert shown.said == ["run 1 begins", "run 2 begins", "run 0 begins"]
+    assert [child.sent for child in left] == [[3], [3]] and all(child.stopped for child in left)

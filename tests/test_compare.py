@@ -155,8 +155,26 @@ def test_where_lower_is_better_the_ceiling_is_0(tables: list[Table]) -> None:
     assert "good is better than plain, as good has 0.404 less bits per byte (0.500 " in line
     value, low, high = verdicts.scaled(bits)
     assert value == pytest.approx(100 * 0.404 / 0.904, abs=0.1) and low < value < high
-    assert "0 is the worst encoding" in task_summary.describe_limits([bits.table])
+    assert "; of all tasks 0 is the worst" in task_summary.describe_limits([bits.table])
+    assert "; of bits 0 is the worst encoding" in task_summary.describe_limits(tables)
     assert "against 0.904, lower is better; 95 % interval: 0.3" in line
+
+
+def test_a_title_counts_the_tasks(tables: list[Table]) -> None:
+    titles = {
+        ("near", "far", "none"): "good is better than plain on 2 of 3 tasks, no significant "
+        "difference on 1",
+        ("near", "far"): "good is better than plain on 2 of 2 tasks",
+        ("near",): "good is better than plain on near",
+        ("none",): "good and plain do not differ significantly on none",
+    }
+    for tasks, title in titles.items():
+        chosen = verdicts.choose_tables(tables, tasks)
+        found = verdicts.judge(chosen, "good", "plain")
+        assert sentences.title(found) == title
+        back = verdicts.judge(chosen, "plain", "good")
+        turned = title.replace("good", "x").replace("plain", "good").replace("x", "plain")
+        assert sentences.title(back) == turned.replace("better", "worse")
 
 
 @pytest.mark.slow

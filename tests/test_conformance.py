@@ -17,14 +17,16 @@ from pe_bench.checks.depth import Depths, find_unlike_layers
 from pe_bench.checks.encodings import CHECKS, FACTS, examine
 from pe_bench.checks.findings import NotApplicable, run_check
 from pe_bench.checks.kernels import compare_kernels
+from pe_bench.checks.states import rotation
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.checks.table import check_encodings
 from pe_bench.decoder import blocked, sdpa, short, token_positions
 from pe_bench.decoder.cache import Cache
-from pe_bench.encoding import Encoding
+from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.spec import GridSpec
+from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 from pe_bench.runs.options import RunOptions
 
@@ -427,6 +429,30 @@ def test_a_crash_names_hook_file_and_line(write: Any) -> None:
     reason = f"FourthCrashes.transform_qk: ValueError: the fourth layer ({spec}:{line})"
     found = findings(spec)
     assert {"causal", "gradients", "finite"} < set(found) and set(found.values()) == {reason}
+
+
+class TwoParts(StatefulEncoding):
+    """A state of two tensors, one of which turns; no output depends on them."""
+
+    rotation_equivariant = True
+
+    def prepare(self, x: Tensor, positions: Positions) -> Any:
+        return x[:, None], x[:, None, :, :1]
+
+    def rotate_state(self, state: Any, angles: Tensor) -> Any:
+        turning, still = state
+        return -turning, still
+
+
+class Still(TwoParts):
+    def rotate_state(self, state: Any, angles: Tensor) -> Any:
+        return state
+
+
+@pytest.mark.usefixtures("four_layers")
+def test_one_of_several_parts_of_a_state_has_to_turn() -> None:
+    assert rotation(Subject(TwoParts)) is None
+    assert rotation(Subject(Still)) == "rotate_state does not change the state"
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,18 +19,22 @@ from pe_bench.checks import model_cost
 from pe_bench.checks.counting import count_products
 from pe_bench.checks.model_cost import ModelCost, measure
 from pe_bench.cli import main
-from pe_bench.config import ModelConfig
+from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder import blocked
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
-from pe_bench.grid.cost import Costs, find_phases
-from pe_bench.grid.cost_rows import GenerationCost
+from pe_bench.errors import InputError
+from pe_bench.grid.cost import Costs, Phase, RunCost, find_phases
+from pe_bench.grid.cost_counter import CostCounter
+from pe_bench.grid.cost_rows import CostRow, GenerationCost, write_costs
 from pe_bench.grid.sizes import VOCABULARY, choose_shape, count_parameters, read_size
 from pe_bench.positions import Positions
 from pe_bench.pretrained.weights import make_empty
 from pe_bench.registry import plugins
+from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.factory import RunFactory
+from pe_bench.runs.memory import BYTES_PER_PARAMETER
 from pe_bench.runs.options import RunOptions
 from pe_bench.text import download
 
@@ -200,6 +205,49 @@ def test_no_text_is_loaded(preset: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert find_phases(RunFactory(two), "scrolls")[1].tokens == fine_tuning.tokens * 2 / 7
 
 
+def test_a_task_that_trains_each_subset_has_a_training_for_each(tmp_path: Path) -> None:
+    for subsets, times in ((None, 2), (("reverse",), 1)):
+        options = RunOptions(cache=tmp_path, subsets=subsets)
+        (phase,) = find_phases(RunFactory(options), "copying")
+        assert phase.times == times
+
+
+def test_a_run_costs_what_its_phases_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_model(self: Costs, encoding: Plugin, phase: Phase) -> Any:
+        size = phase.model.layers
+        return SimpleNamespace(
+            parameters=100 * size, kept=size, training=lambda length, rows: length + 1000 * rows
+        )
+
+    monkeypatch.setattr(Costs, "of_model", of_model)
+    base = TrainConfig(steps=10, batch_size=8, length=16)
+    phases = [
+        Phase("large", replace(base, micro_batch=2), SHAPE.changed(layers=5)),
+        Phase("none", replace(base, steps=0), SHAPE.changed(layers=9)),
+        Phase("small", replace(base, micro_batch=99), SHAPE.changed(layers=1), times=3),
+    ]
+    found = Costs("fp32").of_run(plugins.load("encoding", "nope"), phases)
+    assert found.parameters == 100  # of the last model that is trained
+    assert found.tokens == (1 + 3) * 10 * 8 * 16
+    assert found.operations == 1280 * (16 + 2000) + 3 * 1280 * (16 + 8000)
+    assert found.memory == BYTES_PER_PARAMETER * 500 + 5 * 2 * 16
+
+
+def test_options_change_the_phase_that_they_are_for() -> None:
+    options = RunOptions(
+        preset="small",
+        tokenizer="bpe:4096",
+        train={"steps": 7},
+        pretrain={"steps": 11, "length": 96},
+        model={"layers": 3},
+    )
+    start, fine_tuning = find_phases(RunFactory(options), "scrolls")
+    assert (start.train.steps, fine_tuning.train.steps) == (11, 7)
+    for phase in (start, fine_tuning):
+        shape = phase.model
+        assert (shape.layers, shape.vocab_size, shape.train_length) == (3, 4096, 96)
+
+
 @pytest.mark.slow
 def test_overrides_count() -> None:
     def operations(**options: Any) -> float:
@@ -273,6 +321,65 @@ def test_a_file_has_the_numbers_of_the_tables(
     with files[1].open(newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert rows == [{name: str(value) for name, value in record.items()} for record in records]
+
+
+TRAINING = RunCost(parameters=1_230_000, tokens=45, operations=8e12, memory=9.4)
+GENERATION = (
+    GenerationCost(tokens=64, cache=1, per_token=2, prefill=3.0, decoding=4.0, reads=5),
+    GenerationCost(tokens=1280, cache=2000, per_token=2, prefill=6.0, decoding=5.0, reads=6),
+)
+
+
+def test_tables_have_the_costs_of_all_rows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def rows_of(self: CostCounter, spec: str) -> list[CostRow]:
+        if spec == "copying":
+            raise InputError("no costs are known")
+        found = []
+        for preset, speed, precision in (("quick", 2.0, "fp32"), ("mid", 0.5, "bf16")):
+            self.devices[speed] = f"of {preset}"
+            row = CostRow(preset, spec, "rope", precision, speed, SHAPE, TRAINING, GENERATION)
+            found.append(row)
+        return found if self.several else found[:1]
+
+    monkeypatch.setattr(CostCounter, "rows_of", rows_of)
+    assert main(["cost", "--encoding", "rope", "--task", "mqar"]) == 0
+    text = capsys.readouterr().out
+    cells = [re.split("  +", line) for line in text.splitlines() if line.startswith("rope")]
+    assert cells == [
+        ["rope", "1.23 M", "45", "8 TFLOP", "9.4 B", "4 s"],
+        ["rope", "64", "1 B", "2 B", "3 FLOP", "4 FLOP", "5 B"],
+        ["rope", "1,280", "2 kB", "2 B", "6 FLOP", "5 FLOP", "6 B"],
+    ]
+    assert "2 x 10^12 a second (of quick)" in " ".join(text.split())
+    both = ["cost", "--encoding", "rope", "--preset", "all", "--task", "copying", "mqar"]
+    assert main(both) == 2  # a task that is named has no costs
+    printed = capsys.readouterr()
+    assert "copying: no costs are known" in printed.err
+    cells = [line.split()[:2] for line in printed.out.splitlines() if line.startswith("rope")]
+    assert cells == [["rope", name] for name in ("quick", "mid", "quick", "quick", "mid", "mid")]
+    assert "in fp32 for quick, bf16 for mid" in " ".join(printed.out.split())
+
+
+def test_files_have_a_record_for_each_length(tmp_path: Path) -> None:
+    alone = CostRow("quick", "mqar", "learned", "fp32", 2.0, SHAPE, TRAINING, ())
+    both = replace(alone, encoding="rope", generation=GENERATION)
+    files = [tmp_path / "costs.json", tmp_path / "costs.csv"]
+    assert [write_costs(file, [alone, both]) for file in files] == [3, 3]
+    records = json.loads(files[0].read_text())
+    assert [one.get("generation_tokens") for one in records] == [None, 64, 1280]
+    assert [one["encoding"] for one in records] == ["learned", "rope", "rope"]
+    first, *_, last = records
+    assert first["training_seconds"] == 4.0 and first["training_memory_bytes"] == 9
+    names = ("cache_bytes", "prefill_flop", "decoding_bytes_per_token")
+    assert [last[name] for name in names] == [2000, 6, 6]
+    with files[1].open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    for row, record in zip(rows, records, strict=True):
+        assert {name: text for name, text in row.items() if text} == {
+            name: str(value) for name, value in record.items()
+        }
 
 
 SIZED = [

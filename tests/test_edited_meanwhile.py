@@ -5,6 +5,8 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow
@@ -17,7 +19,8 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import ChangedError
 from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.registry import plugins
-from pe_bench.runs.initial_weights import Adapted, load_origin, load_pretrained
+from pe_bench.runs import initial_weights
+from pe_bench.runs.initial_weights import Adapted, Pretrained, load_origin, load_pretrained
 from pe_bench.tasks.perplexity.tokenized_corpus import corpus_tokens, file_tokens
 from pe_bench.tasks.scrolls import documents
 from pe_bench.text import corpus
@@ -158,3 +161,26 @@ def test_weights(tmp_path: Path) -> None:
     (tmp_path / "1" / "model.safetensors").rename(tmp_path / "0" / "model.safetensors")
     with pytest.raises(ChangedError, match="0 differs"):
         load_pretrained(adapted, model, 0, "fp32")
+
+
+@pytest.mark.parametrize("fingerprint", ["0123456789ab", "0123456789abcd", "0123456789ax"])
+def test_a_fingerprint_is_that_of_the_run(
+    fingerprint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    checkpoint: Any = SimpleNamespace(
+        folder=tmp_path,
+        fingerprint=fingerprint,
+        config=SimpleNamespace(names=None),
+        contains=lambda encoding: False,
+    )
+    monkeypatch.setattr(initial_weights, "load_files", lambda *args, **options: None)
+    encoding = plugins.load("encoding", "nope")
+    facts = {**vars(encoding), "version": "0123456789ab"}
+    origin = Pretrained(**facts, checkpoint=checkpoint)
+    adapted = Adapted(**{**facts, "encoding": encoding, "origin": origin}, config=AdaptConfig())
+    model = ModelConfig(layers=1, heads=2, width=16, mlp_width=24)
+    if fingerprint.startswith("0123456789ab"):
+        load_pretrained(adapted, model, 0, "fp32")
+    else:
+        with pytest.raises(ChangedError, match=tmp_path.name):
+            load_pretrained(adapted, model, 0, "fp32")

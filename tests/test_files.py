@@ -93,6 +93,17 @@ def test_no_name_is_too_long_for_a_file_system(tmp_path: Path, letter: str) -> N
         assert (tmp_path / slug(label) / name).read_text() == "content"
 
 
+def test_variables_name_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PE_BENCH_CACHE", "mine")
+    monkeypatch.setenv("XDG_CACHE_HOME", "all")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert cache_folder() == Path("mine")
+    monkeypatch.delenv("PE_BENCH_CACHE")
+    assert cache_folder() == Path("all/pe-bench")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert cache_folder() == tmp_path / ".cache" / "pe-bench"
+
+
 def test_without_a_home_folder_the_cache_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def home() -> NoReturn:
         raise RuntimeError("Could not determine home directory.")

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor
 
 from pe_bench.config import ModelConfig
+from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import NotFiniteError, Sampling, generate, log_likelihoods
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.encodings.sinusoidal import Sinusoidal
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions
+from pe_bench.registry import plugins
 from pe_bench.sequences.rows import Turn, collate
 from pe_bench.sequences.scoring import exact_match
 
@@ -152,6 +154,26 @@ def test_the_distribution_of_samples(options: dict[str, Any], kept: int | None) 
 def test_sampling_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="top_p above 0"):
         Sampling(**wrong)
+
+
+@pytest.mark.parametrize("spec", ["rope", "hybrid:window=3,pattern=lg", "randpe"])
+@torch.no_grad()
+def test_a_cache_grows_and_keeps_chosen_rows(spec: str) -> None:
+    shape = ModelConfig(layers=2, width=32, mlp_width=48, vocab_size=50, init_std=0.3)
+    model = Decoder(shape, plugins.load("encoding", spec).make).double().eval()
+    tokens = torch.randint(50, (3, 10))
+    expected = model(tokens)
+    cache = Cache(3, 6, final_lengths=torch.full((3,), 10))
+    found = [model(tokens[:, :5], cache)]
+    cache.grow(10)
+    found.append(model(tokens[:, 5:6], cache))
+    torch.testing.assert_close(torch.cat(found, 1), expected[:, :6])
+    rows = torch.tensor([2, 0])
+    cache.select(rows)
+    for place in range(6, 10):
+        logits = model(tokens[rows, place : place + 1], cache)
+        torch.testing.assert_close(logits, expected[rows, place : place + 1])
+    assert (cache.capacity, cache.filled, cache.lengths.tolist()) == (10, 10, [10, 10])
 
 
 def test_an_empty_prompt_is_refused() -> None:

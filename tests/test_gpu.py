@@ -15,6 +15,7 @@ from helpers import some_slow, train_model, weights
 from torch import Tensor
 from torch._dynamo import config
 from torch._dynamo.utils import counters
+from torch._inductor.exc import InductorError
 from torch.nn.attention import flex_attention as torch_flex
 
 import pe_bench
@@ -395,6 +396,33 @@ def test_flex_attention_stays_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
             torch.testing.assert_close(found, attend(q, q, v, terms, backend="eager"))
     assert counters["stats"]["unique_graphs"] > 8
     assert not counters["unimplemented"]
+
+
+def test_block_sizes_that_do_not_compile_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def compiled(q: Tensor, *_: Tensor, kernel_options: dict[str, int], **__: Any) -> Tensor:
+        """Too large for gradients with the first sizes, and with any for 32 channels."""
+        tried.append(flex.KERNEL_OPTIONS.index(kernel_options))
+        too_large = q.requires_grad and not kernel_options
+        if too_large or q.shape[-1] == 32:
+            raise InductorError(ValueError("out of shared memory"), None)
+        return q
+
+    monkeypatch.setattr(flex, "_options", {})
+    monkeypatch.setattr(flex, "_compiled", lambda: compiled)
+    for gradients, expected in ((True, [0, 1]), (False, [0]), (True, [1]), (False, [0])):
+        tried.clear()
+        q = torch.zeros(1, 1, 4, 16, requires_grad=gradients)
+        key = flex._signature(q, q, LogitTerms())
+        assert flex._compile_first(key)(q, q, q) is q
+        assert tried == expected and flex.compiles(q, q, LogitTerms())
+    with torch.no_grad():
+        assert flex._signature(q.clone().requires_grad_(), q, LogitTerms()) == key
+    wide = torch.zeros(1, 1, 4, 32)
+    with pytest.raises(flex.CompilationError, match="out of shared memory"):
+        flex._compile_first(flex._signature(wide, wide, LogitTerms()))(wide, wide, wide)
+    assert not flex.compiles(wide, wide, LogitTerms())
 
 
 def test_a_batch_that_a_gpu_can_take_in_slices_is_not_refused(

@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
+from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +23,7 @@ from filelock import FileLock
 from test_runner import TASK, Toy, record
 from test_runner import toy as toy  # a fixture
 
+from pe_bench.errors import DataError, InputError
 from pe_bench.grid import grid
 from pe_bench.grid.cost import Costs, Phase, RunCost, describe_training
 from pe_bench.grid.display import Display, show_duration
@@ -29,13 +32,18 @@ from pe_bench.grid.executors import worker as worker_process
 from pe_bench.grid.executors.executor import Executor
 from pe_bench.grid.executors.processes import make_work
 from pe_bench.grid.executors.working import Worker
+from pe_bench.grid.outdated import describe_changed_code
 from pe_bench.grid.plan import make_plan
+from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.spec import GridSpec
+from pe_bench.registry import plugins
+from pe_bench.registry.importing import Kind
 from pe_bench.registry.plugins import Plugin, load
 from pe_bench.results.record import RunRecord
+from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Outcome
-from pe_bench.runs.resolve import resolve
+from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.run import Run
 from pe_bench.system.console import Bar, View, show_clock, showing
 from pe_bench.system.environment import name_of
@@ -102,6 +110,52 @@ def test_a_plan_says_why_finished_runs_are_to_do(
     )
 
 
+def test_every_version_of_code_that_has_changed_is_named() -> None:
+    settings = {
+        "train": {"steps": 1}, "model": {}, "start": None,
+        "versions": {"task": 2, "decoder": 3, "training": 1, "new": 1},
+    }  # fmt: skip
+    encoding = SimpleNamespace(label="rope", version="5")
+    runs: list[Any] = []
+    for seed in range(2):
+        resolved = SimpleNamespace(label="mqar", settings=settings)
+        runs.append(
+            SimpleNamespace(run=SimpleNamespace(resolved=resolved, encoding=encoding, seed=seed))
+        )
+
+    def record(order: int, **changed: Any) -> RunRecord:
+        before = {"task": 2, "decoder": 3, "training": 1}  # the first record has no version "new"
+        values: dict[str, Any] = {
+            "status": "done", "task": "mqar", "encoding": "rope", "seed": 0, "order": order,
+            "settings_digest": "0", "settings": {**settings, "versions": before},
+            "encoding_version": "5",
+        }  # fmt: skip
+        return RunRecord(**(values | changed))
+
+    def lines(*records: RunRecord) -> list[str]:
+        found = describe_changed_code(runs, records)
+        return [line.removeprefix("to do again, since code has changed: ") for line in found]
+
+    old = {**settings, "versions": {"task": 1, "decoder": 2, "training": 1}}
+    changed = ["1 run with version 4 of rope, now 5", "1 run with version 1 of mqar, now 2",
+               "1 run with version 2 of the decoder, now 3"]  # fmt: skip
+    assert lines() == lines(record(1)) == []
+    assert lines(record(1, settings=old, encoding_version="4")) == changed
+    assert lines(record(2, settings=old, encoding_version="4"), record(1)) == changed  # the last
+    assert lines(record(1, settings=old), record(2)) == []
+    two = lines(record(1, encoding_version="4"), record(1, encoding_version="4", seed=1))
+    assert two == ["2 runs with version 4 of rope, now 5"]
+    other = {**old, "train": {"steps": 2}}
+    others: list[dict[str, Any]] = [
+        {"status": "failed"},
+        {"seed": 2},
+        {"settings": other},
+        {"settings": {}},
+    ]
+    for another in others:
+        assert lines(record(1, **{"settings": old, **another})) == []
+
+
 def earlier(encoding: str, task: str, training: float, evaluation: float, **more: Any) -> RunRecord:
     """Return the record of a run that has trained 100 rows."""
     settings = {
@@ -157,6 +211,35 @@ def test_a_plan_has_every_run_once(tmp_path: Path) -> None:
     assert all(cell.named and cell.skip is None for cell in plan.runs)
 
 
+@pytest.mark.parametrize(
+    ("tasks", "asked"),
+    [(["all"], False), (["all", "mqar"], True), (["copying", "mqar:length=32"], True)],
+)
+def test_missing_data_are_a_complaint_where_the_task_is_named(
+    tasks: list[str], asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_task = RunFactory.task
+
+    def task(self: RunFactory, spec: str, *, asked: bool = True) -> ResolvedTask:
+        if spec.startswith("mqar"):
+            raise DataError("there is no folder pg19")
+        return open_task(self, spec, asked=asked)
+
+    def expand(specs: Sequence[str], kind: Kind) -> list[str]:
+        return ["copying", "mqar"] if "all" in specs else [*specs]
+
+    monkeypatch.setattr(RunFactory, "task", task)
+    monkeypatch.setattr(plugins, "expand", expand)
+    options = RunOptions(cache=tmp_path)
+    plan = make_plan(
+        GridSpec(options=options, encodings=["nope"], tasks=tasks, seeds=[0], results=tmp_path)
+    )
+    assert [one.run.resolved.label for one in plan.runs] == ["copying"]
+    (outcome,) = plan.outcomes
+    assert (outcome.title, outcome.status) == ("mqar", "skipped")
+    assert outcome.complaints == ("mqar: there is no folder pg19",) * asked
+
+
 def test_the_operations_of_a_plan_are_those_of_all_runs_and_phases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +256,26 @@ def test_the_operations_of_a_plan_are_those_of_all_runs_and_phases(
         runs.append(Run(task, load("encoding", "nope"), seed, tmp_path, "cpu", "fp32"))
     assert "about 3 PFLOP, up to 2 GB" in describe_training(runs)
     assert seen == [[2]]  # a model for each of two subsets; one run is counted
+
+
+def test_weights_that_are_single_numbers_cannot_be_sharded(tmp_path: Path) -> None:
+    source = """
+        from torch import nn, ones
+        from pe_bench.api import Encoding
+
+        class Scaled(Encoding):
+            def __init__(self, model, layer=0):
+                super().__init__(model, layer)
+                self.scale = nn.Parameter(ones(SHAPE))
+    """
+    task = resolve(RunOptions(cache=tmp_path), "mqar")
+    for name, shape in (("vector", "1"), ("number", "()")):
+        (tmp_path / f"{name}.py").write_text(dedent(source).replace("SHAPE", shape))
+    for name in ("vector", "number"):
+        run = Run(task, load("encoding", f"{tmp_path}/{name}.py"), 0, tmp_path, "cpu", "fp32")
+        refused = pytest.raises(InputError, match="single numbers")
+        with refused if name == "number" else nullcontext():
+            grid._check_shards([PlannedRun(run, None, True)])
 
 
 def test_durations_are_words() -> None:

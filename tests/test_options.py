@@ -1,5 +1,6 @@
 """Options out of range: each spec is refused in one sentence before anything is trained."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +265,27 @@ TASKS: list[tuple[str, dict[str, Any], str]] = [
     ("selective-copy:symbols=1", {}, "selective-copy:symbols must be from 2"),
     ("selective-copy:tokens=0", {}, "selective-copy:tokens must be from 1"),
 ]
+
+
+def smallest(spec: str, sentence: str) -> str | None:
+    """Return a spec with the smallest value that its sentence names; None: it names none."""
+    found = re.search(r"(\w+) must be at least (?:the training length )?([\d.]+), not ", sentence)
+    if found is None:
+        return None
+    option, least = found.groups()
+    return re.sub(rf"\b{option}=[^,:]+", f"{option}={least}", spec)
+
+
+ALLOWED = []
+for spec, sentence in ENCODINGS:
+    least = smallest(spec, sentence)
+    if least is not None and least not in ALLOWED:
+        ALLOWED.append(least)
+
+
+@pytest.mark.parametrize("spec", ALLOWED)
+def test_the_smallest_value_is_allowed(spec: str) -> None:
+    plugins.load("encoding", spec).make(ModelConfig(**MODEL), 0)
 
 
 @pytest.mark.parametrize(("spec", "options", "sentence"), TASKS)

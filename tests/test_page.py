@@ -115,9 +115,13 @@ def test_everything_is_on_the_page(tmp_path: Path) -> None:
 
 def test_encodings_of_the_user_come_first(tmp_path: Path) -> None:
     for encoding, value in (("alibi", 3.0), ("rope -> zone.py [lora]", 2.0), ("rope", 1.0)):
-        put(tmp_path, encoding, [replace(SCORE, value=value), *CURVE])
+        finished = f"2026-02-0{value:.0f}T10:00:00+00:00"
+        put(tmp_path, encoding, [replace(SCORE, value=value), *CURVE], finished=finished)
     put(tmp_path, "alibi", [SCORE], task="earlier", settings_digest="1")
     page = read_page(tmp_path)
+    text = " ".join(" ".join(page.texts).split())
+    counts = "3 encodings, 2 tasks, 1 seed, 4 runs; the latest of 2026-02-03"
+    assert counts in text and f"{counts}T" not in text
     data = json.loads(page.data)
     assert [one["label"] for one in data["encodings"]] == [
         "rope -> zone.py [lora]",

@@ -14,7 +14,7 @@ from pe_bench.reporting.display import display_name, display_names
 from pe_bench.reporting.latex import escape
 from pe_bench.reporting.paper_table import MOST_SCORES, write_tables
 from pe_bench.reporting.tables import read_tables
-from pe_bench.results.measurement import CSV_COLUMNS, Status
+from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.store import baselines_path, read_records, write_rows
 from pe_bench.results.views import Headline
 
@@ -88,6 +88,24 @@ def test_settings_that_cannot_be_compared_are_separate_tables(tmp_path: Path) ->
         ("one, two", "quick"), ("one, two", "small"), ("one", "quick"),
     ]  # fmt: skip
     assert all(rf"\label{{tab:scores-{n}}}" in part for n, part in enumerate(parts, 1))
+
+
+def test_several_tasks_have_their_headlines(tmp_path: Path) -> None:
+    tables = []
+    for task, easier in (("one", 0.0), ("two", 30.0)):
+        for encoding, values in (("rope", GOOD), ("alibi", POOR)):
+            for seed, value in enumerate(values):
+                headline = Measurement("all", "f1", value + easier, 9)
+                put(tmp_path / task, encoding, [headline, *PARTS], seed, task=task,
+                    headline=Headline("f1", "all"), views=PART_COLUMNS)  # fmt: skip
+        tables.append(read_table(tmp_path / task))
+    source = write_tables(tables, "scores")
+    lines = lines_of(source)
+    titles = [re.findall(r"one|two|F1", cell) for cell in lines["Encoding"]]
+    assert titles == [["one", "F1"], ["two", "F1"]]
+    means = {name: re.findall(r"\d+\.\d(?=\}?\\,)", " ".join(lines[name])) for name in lines}
+    assert means["RoPE"] == ["50.5", "80.5"] and means["ALiBi"] == ["20.7", "50.7"]
+    assert all(cell.endswith(r"\textsuperscript{b}") for cell in lines["ALiBi"])
 
 
 def test_one_task_has_all_its_scores_in_parts(tmp_path: Path) -> None:

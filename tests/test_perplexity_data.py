@@ -17,14 +17,19 @@ from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encodings.nope import NoPE
 from pe_bench.errors import InputError
-from pe_bench.results.items import Items
+from pe_bench.results.items import Items, Place
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.task import TaskContext
 from pe_bench.tasks.perplexity import source
-from pe_bench.tasks.perplexity.rows import mean_rows
+from pe_bench.tasks.perplexity.rows import (
+    effective_length,
+    mean_rows,
+    of_corpus,
+    rows_of_corpus,
+)
 from pe_bench.tasks.perplexity.task import Perplexity
 from pe_bench.text.corpus import folder_corpus
 
@@ -40,6 +45,25 @@ def test_labels_tell_data_and_tokenizers_apart(context: TaskContext) -> None:
         file.write(".")
     changed = Perplexity(context)
     assert changed.data_label != task.data_label and changed.fingerprint != task.fingerprint
+
+
+def test_the_effective_length_ends_where_the_loss_is_too_high() -> None:
+    for curve, expected in (
+        ({16: 0.5, 32: 0.58, 64: 0.4}, 64),
+        ({16: 0.5, 32: 0.6, 64: 0.4}, 16),
+        ({4: 9.0, 16: 0.5, 32: 0.5, 64: 0.6}, 32),
+    ):
+        rows = {n: Measurement("context", "bits_per_byte", loss, 9) for n, loss in curve.items()}
+        assert effective_length(rows, trained=16) == expected
+
+
+def test_items_of_a_corpus_count_for_it_and_for_the_mean() -> None:
+    place = Place("4x-context", "bits_per_byte", 64)
+    found = of_corpus(Items("context", "nats", np.ones(2), groups=(place,)), "pg19")
+    assert found.subset == "pg19-context"
+    assert found.groups == (place._replace(subset="pg19-4x-context"), place)
+    rows = [Measurement(name, "nats", 1.0, 9) for name in ("pg19-context", "code-context")]
+    assert [row.subset for row in rows_of_corpus(rows, "pg19")] == ["context"]
 
 
 @pytest.mark.slow

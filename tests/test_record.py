@@ -9,7 +9,7 @@ from made_runs import CURVE, SCORE, put
 
 from pe_bench.registry import plugins
 from pe_bench.results.export import write_export
-from pe_bench.results.metrics import Metric
+from pe_bench.results.metrics import METRICS, Metric
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import find_run, key_of, read_record, read_records, read_run_rows
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
@@ -138,3 +138,16 @@ def test_a_damaged_record_is_named_after_its_folder(tmp_path: Path) -> None:
     found = read_record(folder)
     assert (found.status, found.task, found.encoding, found.seed) == ("damaged", "lm", "rope", 3)
     assert found.reason and f"remove {folder}" in found.reason
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_has_a_title_a_unit_and_a_direction(name: str) -> None:
+    metric = METRICS[name]
+    assert len(metric.title) > 1 and metric.unit in ("", "%", "tokens", "ms", "GFLOP", "GMAC")
+    is_cost = name.endswith("_percent")  # percentages that are added to a cost; others are scores
+    if name in ("prompt_tokens", "mean_logit"):
+        assert metric.higher_is_better is None
+    else:
+        assert metric.higher_is_better == (metric.unit == "%" and not is_cost)
+    for end, unit in (("_percent", "%"), ("_ms", "ms"), ("_gflops", "GFLOP"), ("_gmacs", "GMAC")):
+        assert metric.unit == unit or not name.endswith(end)

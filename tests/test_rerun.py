@@ -1,6 +1,7 @@
 """Repeating a run from its record: the numbers are equal, or differences are reported."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,8 +21,9 @@ from pe_bench.runs import rerun
 from pe_bench.runs.options import Places
 from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.rebuild import rebuild
-from pe_bench.runs.rerun import Number, Repetition
+from pe_bench.runs.rerun import Number, Repetition, describe_commits
 from pe_bench.runs.sources import find_sources
+from pe_bench.system.commit import ROUNDING
 from pe_bench.system.files import slug
 from pe_bench.system.sealed import read_sealed, write_sealed
 
@@ -45,6 +47,30 @@ def change_rows(folder: Path, old: str, new: str, **changed: object) -> None:
     rows.write_text(rows.read_text().replace(old, new))
     files = [rows, folder / "items.parquet"]
     write_sealed(folder / "run.json", content, of=place_of(folder), files=files)
+
+
+def test_a_sentence_says_whether_commits_matter() -> None:
+    old, new = ({"git": {"commit": letter * 40, "dirty": letter == "a"}} for letter in "ab")
+    assert describe_commits(new, new, True) == ""
+    same = describe_commits(old, new, True)
+    assert "measured at commit aaaaaaaaaa with changes, this code is at commit bbbbbbbbbb" in same
+    assert same.endswith(f"their versions are the same, so numbers are {ROUNDING}")
+    assert describe_commits({}, new, False).startswith("measured at commit an unknown one, this")
+    assert describe_commits(old, new, False).endswith("differ, so numbers may differ")
+
+
+def test_numbers_that_differ_are_found(tmp_path: Path) -> None:
+    first = put(tmp_path / "a", "rope", [SCORE, *CURVE[:2]])
+    changed = [replace(SCORE, value=1.5), replace(CURVE[0], value=9.0), CURVE[2]]
+    second = put(tmp_path / "b", "rope", changed)
+    before, now = read_record(first), read_record(second)
+    rows, numbers = rerun._changed_numbers(before, now)
+    assert rows == 3
+    places = [number.place for number in numbers]
+    assert {*places[:2]} == {"test bits_per_byte 16", "test bits_per_byte 32"}  # in one run only
+    assert places[2:] == ["test bits_per_byte 8", "all bits_per_byte"]  # the largest first
+    assert [number.difference for number in numbers[2:]] == [9 - 2.125, 0.5]
+    assert rerun._changed_numbers(before, before) == (3, [])
 
 
 def test_sources_are_those_of_the_text_too() -> None:

@@ -15,6 +15,7 @@ from pe_bench.grid.estimate import Estimates, Parts
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.shard import Shard
+from pe_bench.system.sealed import write_sealed
 
 
 def cells(tune: bool = False, start: bool = False) -> list[PlannedRun]:
@@ -154,6 +155,22 @@ def test_a_damaged_division_is_made_again(
     assert find_division(cells(), 4, NONE, tmp_path, store=False) == first
     assert find_division(cells(), 4, NONE, tmp_path, store=True) == first
     assert "checksum" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", ["another title", "a missing run", 0, 5])
+def test_a_division_of_other_runs_is_made_again(change: str | int, tmp_path: Path) -> None:
+    first = find_division(cells(), 4, NONE, tmp_path, store=True)
+    (path,) = tmp_path.glob("shards/*.json")
+    shard_of = dict(first.shard_of)
+    if isinstance(change, int):
+        shard_of["a one 0"] = change
+    else:
+        number = shard_of.pop("a one 0")
+        if change == "another title":
+            shard_of["z one 0"] = number
+    write_sealed(path, {"shard_of": shard_of, "known": 0}, of=path.stem)
+    assert find_division(cells(), 4, NONE, tmp_path, store=True) == first
+    assert len(list(tmp_path.glob("shards/*.damaged1"))) == 1
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The search for shortcuts finds each kind in a task that has it, and in no other task."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -402,3 +403,11 @@ def test_answers_of_several_questions_begin_anew() -> None:
     test = batch_of([[Turn([7, 8], [11, 21]), Turn([9], [11])]])
     (exact,) = baselines.scores(test)[CONSTANT].exact
     assert exact == 1
+
+
+def test_a_score_that_was_not_measured_is_no_shortcut() -> None:
+    unknown = Reach("", LAST, math.nan, math.nan)
+    inside = Reach("", CONSTANT, 0.2, math.nan)
+    assert math.isnan(unknown.most) and inside.most == 0.2
+    assert judge([unknown, inside], (), default=True) is None
+    assert strongest([inside, unknown]) == [inside]

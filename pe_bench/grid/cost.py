@@ -125,8 +125,7 @@ def find_phases(factory: RunFactory, spec: str, *, asked: bool = True) -> list[P
     preset = preset_of(options, plugin, asked)
     start = find_start(options, plugin, preset)
     if start is None and preset.tokenizer == BYTES:
-        resolved = factory.task(spec, asked=asked)
-        return [Phase(resolved.label, resolved.train, resolved.model)]
+        return phases_of(factory.task(spec, asked=asked))
     train = replace(preset.train, **(options.train if asked else options.pretrain))
     if start is None:
         model = (preset.model or ModelConfig()).changed(**options.model)

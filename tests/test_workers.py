@@ -1,0 +1,189 @@
+"""What workers say about the runs of a grid, and what becomes of it: no processes are started."""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pe_bench.errors import SavingError
+from pe_bench.grid.executors import processes, working
+from pe_bench.grid.executors.relay import Relay
+from pe_bench.grid.executors.work import (
+    PASSED,
+    Answer,
+    Event,
+    Line,
+    RunSpec,
+    SavingFailed,
+    Work,
+)
+from pe_bench.grid.executors.working import Worker
+from pe_bench.runs.outcome import Busy, Outcome
+from pe_bench.system.console import Bar
+
+DONE = Outcome("run", "done")
+FAILED = Outcome("run", "failed", cause="its process was killed")
+
+
+class Shown:
+    """A display that keeps what it is to show."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    def begin(self, run: Any) -> None:
+        self.said.append(f"{run.title} begins")
+
+    def view(self, run: Any) -> Any:
+        def line(text: str, *, error: bool) -> None:
+            self.said.append(f"{run.title}: {text}{' (error)' * error}")
+
+        def moved(bar: Bar) -> None:
+            self.said.append((run.title, "moved", bar.title, bar.done))
+
+        def closed(bar: Bar) -> None:
+            self.said.append((run.title, "closed", bar.title, bar.done))
+
+        return SimpleNamespace(line=line, moved=moved, closed=closed)
+
+
+def relay(count: int) -> tuple[Any, Shown, list[Any]]:
+    """Return a relay with its display and its runs."""
+    runs: list[Any] = []
+    for number in range(count):
+        run = SimpleNamespace(title=f"run {number}", record_death=lambda reason: (reason, FAILED))
+        runs.append(SimpleNamespace(run=run))
+    shown = Shown()
+    return Relay(runs, shown), shown, runs  # type: ignore[arg-type]
+
+
+def test_the_worker_of_a_run_speaks_about_it() -> None:
+    heard, shown, runs = relay(2)
+    bar = Bar("train", 9)
+    assert heard.hear("a", Event(0, "begins")) == heard.hear("a", PASSED) == []
+    for done, closed in ((1, False), (2, False), (3, True)):
+        moved = Bar("train", 9)  # each message has a copy
+        moved.done, moved.closed = done, closed
+        assert heard.hear("a", Event(0, moved)) == []
+    assert heard.hear("b", Event(0, bar)) == heard.hear("b", Event(0, DONE)) == []
+    assert heard.hear("a", Event(0, Line("saved", True))) == []
+    assert shown.said == [
+        "run 0 begins",
+        ("run 0", "moved", "train", 1),
+        ("run 0", "moved", "train", 2),
+        ("run 0", "closed", "train", 3),
+        "run 0: saved (error)",
+    ]
+    assert heard.hear("a", Event(0, DONE)) == [(runs[0], DONE)]
+    assert heard.hear("a", Event(0, DONE)) == [] and heard.left == {1}
+    with pytest.raises(SavingError, match="the disk is full"):
+        heard.hear("a", SavingFailed("the disk is full"))
+
+
+def test_what_all_workers_found_is_shown_once() -> None:
+    heard, shown, runs = relay(3)
+    for worker in "ab":
+        heard.hear(worker, Event(1, Line("was done", False)))
+        heard.hear(worker, Event(1, DONE))
+    heard.hear("a", Event(2, "begins"))
+    assert heard.hear("a", Event(2, FAILED)) == [(runs[2], FAILED)]
+    assert shown.said == ["run 2 begins"]
+    assert heard.end() == [(runs[1], DONE), (runs[0], None)]  # nobody has said a word about run 0
+    assert shown.said == ["run 2 begins", "run 1: was done"]
+
+
+def test_a_death_is_that_of_a_run() -> None:
+    heard, _, runs = relay(3)
+    heard.hear("a", Event(1, "begins"))
+    assert heard.died("a", "killed") == [(runs[1], ("killed", FAILED))]
+    assert heard.died("b", "killed") == [(runs[0], ("killed", FAILED))]  # the first that is free
+    heard.hear("b", Event(2, "begins"))
+    assert heard.died("c", "killed") == []
+    assert heard.left == {2}
+
+
+def test_bars_are_told_at_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Answer] = []
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    view = working._Telling(Worker(told.append))
+    bar = Bar("train", 9)  # shown at 100 s
+    for seconds, messages in ((0.1, 0), (0.35, 1), (0.6, 1), (0.7, 2)):
+        now = 100 + seconds
+        view.moved(bar)
+        assert len(told) == messages
+    view.closed(bar)
+    assert told == [Event(0, bar)] * 3
+
+
+def test_a_worker_tries_every_run(tmp_path: Path) -> None:
+    told: list[Answer] = []
+
+    class Tries(Worker):
+        def _run(self, work: Work) -> Outcome:
+            self.say("before", True)
+            if self.index == 1:
+                raise Busy
+            if self.index == 3:
+                raise SavingError("the disk is full")
+            if self.index == 0:
+                self._begin()
+                self.say("while", False)
+            return DONE
+
+    specs = tuple(RunSpec("nope", "mqar", seed, "folder") for seed in range(4))
+    spec: Any = None
+    work = Work(spec, specs, 1, datetime.now(UTC), tmp_path)
+    Tries(told.append).do(work)
+    first = [Event(0, "begins"), Event(0, Line("while", False)), Event(0, Line("before", True))]
+    third = [Event(2, Line("before", True)), Event(2, DONE)]
+    assert told == [*first, Event(0, DONE), *third, SavingFailed("the disk is full")]
+    told.clear()
+    Tries(told.append).do(Work(spec, specs[:2], 1, work.since, tmp_path))
+    assert told == [*first, Event(0, DONE), PASSED]
+
+
+def test_a_worker_that_dies_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first worker has one run, the second dies in its run, the third has the rest."""
+    scripts: list[list[Any]] = [
+        [Event(0, "begins"), Event(0, DONE), PASSED],
+        [Event(1, "begins"), None],
+        [Event(2, "begins"), Event(2, DONE), PASSED],
+    ]
+
+    class Child:
+        def __init__(self, grace: float) -> None:
+            self.answers = scripts.pop(0)
+            self.sent: list[Any] = []
+            self.stopped = False
+
+        def send(self, work: Any) -> None:
+            self.sent.append(work)
+
+        def receive(self) -> Any:
+            return self.answers.pop(0)
+
+        def died_of(self) -> str:
+            return "killed"
+
+        def stop(self) -> None:
+            self.stopped = True
+
+        def join(self, deadline: float) -> None:
+            assert self.stopped
+
+    monkeypatch.setattr(processes, "Child", Child)
+    monkeypatch.setattr(processes, "_readable", lambda busy: busy[-1:])
+    monkeypatch.setattr(processes, "make_work", lambda runs, *_: len(runs))
+    _, shown, runs = relay(3)
+    spec: Any = SimpleNamespace(execution=SimpleNamespace(jobs=2))
+    display: Any = shown
+    with processes.Processes(spec, 1) as executor:
+        found = list(executor.run(runs, display))
+        left: Any = executor.workers
+    assert found == [(runs[1], ("killed", FAILED)), (runs[2], DONE), (runs[0], DONE)]
+    assert shown.said == ["run 1 begins", "run 2 begins", "run 0 begins"]
+    assert [child.sent for child in left] == [[3], [3]] and all(child.stopped for child in left)

@@ -119,7 +119,7 @@ def describe(block: Block) -> str:
     """Return the sentences below the table."""
     seeds = {table.seeds(name) for table in block.tables for name in block.encodings}
     sizes = [r.parameters for t in block.tables for r in t.records if r.parameters]
-    tuned = "; learning rates searched alike" if block.tables[0].about.tuning else ""
+    tuned = "; learning rates searched equally" if block.tables[0].about.tuning else ""
     families = count_families(block.tables)
     how = (
         f"Out of distribution; means of {_range(seeds)} seeds; models of {_range(sizes)} "

@@ -155,7 +155,10 @@ def test_where_lower_is_better_the_ceiling_is_0(tables: list[Table]) -> None:
     assert "good is better than plain, as good has 0.404 less bits per byte (0.500 " in line
     value, low, high = verdicts.scaled(bits)
     assert value == pytest.approx(100 * 0.404 / 0.904, abs=0.1) and low < value < high
-    assert "; of all tasks 0 is the worst" in task_summary.describe_limits([bits.table])
+    assert (
+        "; for all tasks, without a lower baseline, 0 is the worst"
+        in task_summary.describe_limits([bits.table])
+    )
     assert "; of bits 0 is the worst encoding" in task_summary.describe_limits(tables)
     assert "against 0.904, lower is better; 95 % interval: 0.3" in line
 

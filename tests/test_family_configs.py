@@ -1,4 +1,4 @@
-"""Configs of all families: what is read from them, and that it is read again where it is written.
+"""Configs of all families are read correctly, and equally after they are written.
 
 No weights are made, see `test_families.py` for the numbers.
 """

@@ -134,7 +134,7 @@ def test_every_version_of_code_that_has_changed_is_named() -> None:
 
     def lines(*records: RunRecord) -> list[str]:
         found = describe_changed_code(runs, records)
-        return [line.removeprefix("to do again, since code has changed: ") for line in found]
+        return [line.removeprefix("to repeat, because code has changed: ") for line in found]
 
     old = {**settings, "versions": {"task": 1, "decoder": 2, "training": 1}}
     changed = ["1 run with version 4 of rope, now 5", "1 run with version 1 of mqar, now 2",

@@ -91,7 +91,7 @@ def test_new_rows_are_in_the_table_of_the_folder(
     assert "4 copied into there" in capsys.readouterr().out
     Path("log").write_text("")
     assert main(run) == 0 and Path("log").read_text() == ""
-    assert "0 copied into there, 4 there" in capsys.readouterr().out
+    assert "0 copied into there, 4 exist" in capsys.readouterr().out
 
 
 def test_an_export_inside_the_results_folder_counts_too(

@@ -84,7 +84,7 @@ def test_a_table_names_every_commit_that_it_was_measured_at(
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     footer = page[page.index("<footer>") : page.index("</footer>")]
     assert "at commits cccccccccc with changes, dddddddddd; numbers" in page
-    assert "at commit eeeeeeeeee from files" in footer
+    assert "at commit eeeeeeeeee from the files" in footer
     assert "equal up to rounding, which training amplifies" in footer
 
 

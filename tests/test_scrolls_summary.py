@@ -90,5 +90,5 @@ def test_examples_of_a_document_are_held_out_together(documents: str, border: in
 
 
 def test_one_document_cannot_be_held_out() -> None:
-    with pytest.raises(InputError, match="qasper are all of one document"):
+    with pytest.raises(InputError, match="qasper belong to one document"):
         fine_tuning("aaaa")._find_border("qasper")

@@ -90,7 +90,7 @@ def test_all_encodings_have_the_same_resampled_seeds() -> None:
         ([scores([5, 4, 3, 2, 1], 3), scores([9, 7, 5, 3, 1], 2)], "unknown"),  # no interval
         ([scores([5, 4, 3, 2, 1], 1), scores([1, 2, 3, 4, 5], 1)], "unknown"),
         ([scores([2, 1], 3), scores([2, 1], 3)], "unknown"),  # two encodings have two orders
-        ([scores([2, 1], 5), scores([1, 2], 5)], "changes"),  # which a test tells apart
+        ([scores([2, 1], 5), scores([1, 2], 5)], "changes"),  # significantly different
         ([scores([3, 2, 1], 5), scores([4, 4, 4], 5, 0)], "unknown"),  # all at the ceiling
         ([scores([5, 4, 3, 2, 1], 3)] * 2 + [scores([1, 2, 3, 4, 5], 3)], "changes"),
     ],
@@ -260,7 +260,7 @@ def test_means_over_tasks_take_the_largest_model_of_each(tmp_path: Path) -> None
     (block,) = find_blocks(read_tables(tmp_path))
     assert [table.parameters for table in block.tables] == [0, 128**2]
     assert block.left_out[0] == (
-        "Of lm the table of the largest model counts, and not that of settings d32-0-0.001."
+        "lm: the table with the largest model counts, not the one with settings d32-0-0.001."
     )
 
 

@@ -112,7 +112,7 @@ BROKEN: list[tuple[str, Change, str]] = [
         "the headline, accuracy of all, is nan",
     ),
     ("summary", of_task(summarize=lambda rows: [("all", 50.0)]), "other than measurements"),
-    ("resume", of_subset(again=[]), "a gives other rows when it goes on"),
+    ("resume", of_subset(again=[]), "a gives other rows when it resumes"),
     ("scores", of_subset(items=FEW), "accuracy of a is 50 and its items give 0"),
     ("scores", of_subset(items=ELSEWHERE), "items name accuracy of b, which is not among"),
 ]

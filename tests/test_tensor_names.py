@@ -55,7 +55,7 @@ def test_a_fused_tensor_has_its_parts_one_after_the_other(
     assert {one: part.shape(shape) for one, part in found.items()} == {
         one: (size, 32) for one, size in sizes.items()
     }
-    with pytest.raises(InputError, match=f"should have {rows} outputs"):
+    with pytest.raises(InputError, match=f"must have {rows} outputs"):
         names.parts(name, (rows + 1, rows + 1), SHAPE)
 
 

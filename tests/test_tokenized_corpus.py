@@ -208,7 +208,7 @@ def test_large_files_are_looked_through_in_pieces(
     path = write(tmp_path / "a.bin", [1, 2, 2, 2, 1, 2, 5, 2])
     file_tokens(path, BYTES)
     assert "id 1 occurs 2 times, id 2 occurs 5 times" in capsys.readouterr().out
-    with pytest.raises(InputError, match="has the id 300, and bytes has 260 ids"):
+    with pytest.raises(InputError, match="has the id 300, but bytes has 260 ids"):
         file_tokens(write(path, [1, 2, 3, 300, 4, 5, 6]), BYTES)
 
 

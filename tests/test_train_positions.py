@@ -118,7 +118,7 @@ def test_no_more_ids_than_tokens_are_plain_ids(how: Any) -> None:
 def test_more_tokens_than_ids_are_refused(how: Any) -> None:
     encoding = Noting(SMALL, train_positions=how, max_train_position=4)
     assert encoding.draw_positions(torch.arange(4)[None], torch.tensor([4])).shape == (1, 4)
-    with pytest.raises(InputError, match=r"^5 .* 4: (raise it|ask for more)$"):
+    with pytest.raises(InputError, match=r"^5 .* 4: (raise the limit|ask for more)$"):
         encoding.draw_positions(torch.arange(5)[None], torch.tensor([5]))
 
 

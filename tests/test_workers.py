@@ -91,7 +91,7 @@ def test_what_all_workers_found_is_shown_once() -> None:
     heard.hear("a", Event(2, "begins"))
     assert heard.hear("a", Event(2, FAILED)) == [(runs[2], FAILED)]
     assert shown.said == ["run 2 begins"]
-    assert heard.end() == [(runs[1], DONE), (runs[0], None)]  # nobody has said a word about run 0
+    assert heard.end() == [(runs[1], DONE), (runs[0], None)]  # no message about run 0
     assert shown.said == ["run 2 begins", "run 1: was done"]
 
 

@@ -1,8 +1,8 @@
 """Does the order of encodings hold at other sizes of the model? Tables, notes and marks.
 
 Tables of one task are compared if their settings differ only in the size of the model: width, heads
-and layers, with the same channels per head. So a size is no concept of the runner: it is what
-`--model.width` and its relatives make, and there may be any number of sizes in a results folder.
+and layers, with the same channels per head. The runner has no concept of a size: options
+such as `--model.width` make one, and a results folder may have any number of sizes.
 `pe_bench.stats.sizes` has the statistics and the rule for the mark.
 """
 

@@ -187,12 +187,12 @@ def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[s
         The letters of each encoding; "" for all if there would be more than `MOST_LETTERS`, whose
         number can grow exponentially with that of the encodings.
     """
-    alike = {name: {*ranking} - {name} for name in ranking}
+    similar = {name: {*ranking} - {name} for name in ranking}
     for difference in differences:
         if difference.significant:
-            alike[difference.first].discard(difference.second)
-            alike[difference.second].discard(difference.first)
-    groups = list(islice(_largest_groups(alike), MOST_LETTERS + 1))
+            similar[difference.first].discard(difference.second)
+            similar[difference.second].discard(difference.first)
+    groups = list(islice(_largest_groups(similar), MOST_LETTERS + 1))
     if len(groups) > MOST_LETTERS:
         return dict.fromkeys(ranking, "")
     places = {name: place for place, name in enumerate(ranking)}
@@ -205,23 +205,23 @@ def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[s
     return found
 
 
-def _largest_groups(alike: Mapping[str, set[str]]) -> Iterator[set[str]]:
-    """Yield all groups of names that are alike in pairs and to which no name can be added.
+def _largest_groups(similar: Mapping[str, set[str]]) -> Iterator[set[str]]:
+    """Yield all groups of names that are similar in pairs and have no name that could be added.
 
     This is the algorithm of Bron and Kerbosch (1973) with the pivot of Tomita et al. (2006).
 
     Args:
-        alike: for each name, all other names that are like it.
+        similar: for each name, all names that are similar to it.
     """
-    stack: list[tuple[set[str], set[str], set[str]]] = [(set(), {*alike}, set())]
+    stack: list[tuple[set[str], set[str], set[str]]] = [(set(), {*similar}, set())]
     while stack:
         group, candidates, used = stack.pop()  # `used` has been added to this group before
         if not candidates and not used:
             yield group
             continue
-        pivot = max(candidates | used, key=lambda name: len(candidates & alike[name]))
-        for name in candidates - alike[pivot]:
-            own = alike[name]
+        pivot = max(candidates | used, key=lambda name: len(candidates & similar[name]))
+        for name in candidates - similar[pivot]:
+            own = similar[name]
             stack.append((group | {name}, candidates & own, used & own))
             candidates.remove(name)
             used.add(name)

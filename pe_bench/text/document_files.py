@@ -142,7 +142,8 @@ def _table(path: Path) -> Iterator[str]:
     except (pyarrow.ArrowException, KeyError, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise DataError(
-            f"{path} cannot be read as a table with a column '{FIELD}' ({reason}): download it again"
+            f"{path} cannot be read as a table with a column '{FIELD}' ({reason}): download it "
+            "again"
         ) from None
 
 

@@ -362,7 +362,7 @@ class Encoding(nn.Module):
             span = int(ids.max()) + 1
             if span > limit:
                 raise InputError(
-                    f"{span} positions do not fit below max_train_position {limit}: raise it"
+                    f"{span} positions do not fit below max_train_position {limit}: raise the limit"
                 )
             return ids + int(torch.randint(limit - span + 1, ()))
         if self.train_positions != "random" or not (self.training or self.needs_final_length):

@@ -150,7 +150,7 @@ def test_what_is_damaged_is_set_aside_and_trained_again(
     run(model, tmp_path)
     assert torch.equal(weights(model), whole[0])
     said = capsys.readouterr().err
-    assert f"pe-bench: {path} is" in said
+    assert f"pe-bench: {path} " in said
     assert f"made again, kept as {path.name}.damaged1" in said
     run(make_model(), tmp_path, data=stopped_at(0))  # it has been repaired: nothing is trained
 

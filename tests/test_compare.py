@@ -159,7 +159,10 @@ def test_where_lower_is_better_the_ceiling_is_0(tables: list[Table]) -> None:
         "; for all tasks, without a lower baseline, 0 is the worst"
         in task_summary.describe_limits([bits.table])
     )
-    assert "; of bits 0 is the worst encoding" in task_summary.describe_limits(tables)
+    assert (
+        "; for bits, without a lower baseline, 0 is the worst encoding"
+        in task_summary.describe_limits(tables)
+    )
     assert "against 0.904, lower is better; 95 % interval: 0.3" in line
 
 

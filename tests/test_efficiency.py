@@ -282,7 +282,7 @@ def test_what_does_not_fit_is_left_out_with_a_reason(tmp_path: Path) -> None:
     large = subject.measure(case, {16: known(0.1, GIB / 2)})["forward"]["reason"]
     assert large == "it would need about 2 GiB, but 1 are allowed"
     slow = subject.measure(replace(case, key="b"), {8: {"": {"reason": "x"}}, 16: known(30.0, 9.0)})
-    assert slow["forward"]["reason"] == "a call would take about 120 s, and 60 are allowed"
+    assert slow["forward"]["reason"] == "a call would take about 120 s, but 60 are allowed"
     assert not calls
     assert subject.measure(case, {}) == subject.journal.items["a"]  # not measured again
     assert "seconds" in subject.measure(replace(case, key="c"), {16: known(0.1, 9.0)})["forward"]

@@ -87,7 +87,7 @@ def scores(frame: pd.DataFrame) -> dict[str, float]:
 @pytest.mark.slow
 def test_encodings_go_on_with_its_rotation(run: Any) -> None:
     found = scores(run("rope", "tape", "rope:base=300", "rope:base=10000", "nope"))
-    name = "tiny-of-ours"
+    name = "tiny-saved-here"
     specs = ("rope", "tape", "rope:base=300", "rope:base=10000", "nope")
     assert set(found) == {f"{name} -> {spec}" for spec in specs}
     assert found[f"{name} -> rope:base=10000"] != found[f"{name} -> rope"]
@@ -114,7 +114,7 @@ def test_the_weights_are_those_of_the_files(checkpoint: Path, tmp_path: Path) ->
     task = resolve(options, SMALL, shape=open_checkpoint(checkpoint).model)
     assert task.train.steps == 0 and task.start is None
     assert task.model.width == 16 and task.model.digit_ids
-    assert origin.label == "tiny-of-ours"
+    assert origin.label == "tiny-saved-here"
     assert open_checkpoint(checkpoint).fingerprint.startswith(origin.version)
 
 
@@ -134,7 +134,7 @@ def test_scrolls_are_read_with_its_tokenizer(checkpoint: Path, tmp_path: Path) -
         adapt={"steps": 1, "batch_size": 2},
     )
     (row,) = frame[frame["subset"] == "qasper"].to_dict("records")
-    assert row["metric"] == "f1" and row["encoding"].startswith("tiny-of-ours -> rope [1 step")
+    assert row["metric"] == "f1" and row["encoding"].startswith("tiny-saved-here -> rope [1 step")
 
 
 @pytest.mark.slow
@@ -156,10 +156,10 @@ def test_a_passkey_is_zero_shot_unless_prompts_are_trained(
 @pytest.mark.slow
 def test_low_rank_goes_on_from_it(run: Any) -> None:
     pytest.importorskip("peft", reason="peft makes low-rank changes")
-    before = scores(run("tape"))["tiny-of-ours -> tape"]
+    before = scores(run("tape"))["tiny-saved-here -> tape"]
     adapt = {"steps": 2, "method": "encoding+lora", "lr": 0.05, "batch_size": 2}
     first = scores(run("tape", adapt=adapt))
-    label = "tiny-of-ours -> tape [encoding+lora, 2 steps, batch_size 2, lr 5e-2]"
+    label = "tiny-saved-here -> tape [encoding+lora, 2 steps, batch_size 2, lr 5e-2]"
     assert set(first) == {label} and first[label] != before
     assert scores(run("tape", adapt=adapt)) == first
 

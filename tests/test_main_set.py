@@ -123,7 +123,7 @@ def test_the_reasons_for_the_main_set_follow_from_the_signal(
     another = signals["multiplication"].seconds
     hours = [seconds * 10 * 14 / 3600 for seconds in (a_run, a_run + another)]
     assert hours[0] <= 28 < hours[1]
-    assert f"for about {round(a_run, -2):.0f} s a run, which is {hours[0]:.1f} core-hours" in text
+    assert f"about {round(a_run, -2):.0f} s in total, which is {hours[0]:.1f} core-hours" in text
     assert f"a second task of {another:.0f} s does not fit" in text
 
     both = [table for table in committed if table.task_name in ("addition", "multiplication")]

@@ -163,7 +163,7 @@ def test_the_tokenizer_has_no_ids_that_the_model_lacks(folder: Folder, tmp_path:
     assert tokenizer.pad == tokenizer.sep == tokenizer.eos
     assert tokenizer.decode(tokenizer.encode("né")) == "né"
     change(tmp_path, vocab_size=250)
-    with pytest.raises(InputError, match="has 259 ids and the model 250"):
+    with pytest.raises(InputError, match="has 259 ids, but the model has 250"):
         open_checkpoint(tmp_path).tokenizer()
 
 

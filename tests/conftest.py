@@ -6,7 +6,6 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from pathlib import Path
 
 # The models are tiny, so one thread is enough, and waiting threads on a busy machine cost ten times
@@ -24,7 +23,6 @@ from torch import Tensor
 
 from pe_bench.checks.subject import Subject
 from pe_bench.reporting import panels, pictures
-from pe_bench.system import commit
 
 DATA = Path(os.environ.get("PE_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -87,7 +85,6 @@ def cheap_seeds_and_files() -> Iterator[None]:
             if not device.is_available():
                 patch.setattr(device, "manual_seed_all", lambda seed: None)
         patch.setattr(os, "fsync", lambda file: None)
-        patch.setattr(commit, "find_commit", cache(commit.find_commit))  # three processes
         # Tests edit plugins within a second, so a .pyc of the same size would count as up to date.
         patch.setattr(sys, "dont_write_bytecode", True)
         yield

@@ -296,13 +296,9 @@ def test_numbers_do_not_depend_on_how_many_cells_run_at_once(
 ) -> None:
     """Threads are not set here, because a serial run must use one thread, as workers do."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    before = torch.get_num_threads()
     torch.set_num_threads(2)
-    try:
-        assert toy("--results", "one", encodings=("nope", "rope"))[0] == 0
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
+    assert toy("--results", "one", encodings=("nope", "rope"))[0] == 0
+    assert torch.get_num_threads() == 2
     (tmp_path / "dies.py").write_text(DIES)
     capsys.readouterr()
     code, log = toy("--results", "two", "--jobs", "2", encodings=("./dies.py", "nope", "rope"))

@@ -1,6 +1,7 @@
 """run.json and the folder of a run: reading returns the written values."""
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pe_bench.runs.resolve import resolve
 from pe_bench.runs.run import Run
 from pe_bench.runs.run_folder import RunFolder
 from pe_bench.runs.run_record import describe_costs
+from pe_bench.system import commit, environment
 
 RECORD = RunRecord(
     status="done",
@@ -151,3 +153,26 @@ def test_a_metric_has_a_title_a_unit_and_a_direction(name: str) -> None:
         assert metric.higher_is_better == (metric.unit == "%" and not is_cost)
     for end, unit in (("_percent", "%"), ("_ms", "ms"), ("_gflops", "GFLOP"), ("_gmacs", "GMAC")):
         assert metric.unit == unit or not name.endswith(end)
+
+
+def test_the_commit_is_that_of_the_loaded_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*args: str) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *args]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    git("init", "--quiet")
+    (tmp_path / "commit.py").touch()
+    git("add", "commit.py")
+    git("commit", "--quiet", "--message", "one")
+    loaded = git("rev-parse", "HEAD")
+    monkeypatch.setattr(commit, "__file__", str(tmp_path / "commit.py"))
+    commit.find_commit.cache_clear()
+    try:
+        environment.set_up("cpu")
+        git("commit", "--quiet", "--allow-empty", "--message", "two")  # such as a pull
+        assert environment.describe("cpu")["git"] == {"commit": loaded, "dirty": False}
+    finally:
+        commit.find_commit.cache_clear()

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,13 @@ BUILT_FROM = Path(__file__).with_name("built_from.json")
 """Written by setup.py into wheels and source distributions."""
 
 
+@cache
 def find_commit() -> dict[str, Any] | None:
-    """Return "commit" and "dirty" (whether files have changed since); None: it is unknown."""
+    """Return "commit" and "dirty" (whether files have changed since); None: it is unknown.
+
+    The first call of a process decides, so that a checkout that changes later does not change the
+    commit of the loaded code.
+    """
     here = Path(__file__).resolve()
 
     def git(*args: str) -> str:

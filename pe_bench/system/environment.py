@@ -35,6 +35,7 @@ def set_up(device: str) -> None:
     attention is disabled: it needs up to a second to plan each new shape, and some versions return
     wrong gradients with a mask.
     """
+    commit.find_commit()  # before the checkout can change
     if device == "cuda":
         torch.set_float32_matmul_precision("highest")
         torch.backends.cudnn.allow_tf32 = False

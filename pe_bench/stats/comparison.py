@@ -18,7 +18,7 @@ Without items, this is the paired t-test. `compare_asked` has the rule for signi
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 
@@ -187,12 +187,13 @@ def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[s
         The letters of each encoding; "" for all if there would be more than `MOST_LETTERS`, whose
         number can grow exponentially with that of the encodings.
     """
-    similar = {name: {*ranking} - {name} for name in ranking}
+    import networkx  # takes a quarter of a second
+
+    similar = networkx.complete_graph(ranking)
     for difference in differences:
         if difference.significant:
-            similar[difference.first].discard(difference.second)
-            similar[difference.second].discard(difference.first)
-    groups = list(islice(_largest_groups(similar), MOST_LETTERS + 1))
+            similar.remove_edge(difference.first, difference.second)
+    groups = list(islice(networkx.find_cliques(similar), MOST_LETTERS + 1))
     if len(groups) > MOST_LETTERS:
         return dict.fromkeys(ranking, "")
     places = {name: place for place, name in enumerate(ranking)}
@@ -203,28 +204,6 @@ def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[s
         for name in group:
             found[name] += letter
     return found
-
-
-def _largest_groups(similar: Mapping[str, set[str]]) -> Iterator[set[str]]:
-    """Yield all groups of names that are similar in pairs and have no name that could be added.
-
-    This is the algorithm of Bron and Kerbosch (1973) with the pivot of Tomita et al. (2006).
-
-    Args:
-        similar: for each name, all names that are similar to it.
-    """
-    stack: list[tuple[set[str], set[str], set[str]]] = [(set(), {*similar}, set())]
-    while stack:
-        group, candidates, used = stack.pop()  # `used` has been added to this group before
-        if not candidates and not used:
-            yield group
-            continue
-        pivot = max(candidates | used, key=lambda name: len(candidates & similar[name]))
-        for name in candidates - similar[pivot]:
-            own = similar[name]
-            stack.append((group | {name}, candidates & own, used & own))
-            candidates.remove(name)
-            used.add(name)
 
 
 def _resampled_cell(

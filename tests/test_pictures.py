@@ -283,11 +283,11 @@ def test_code_that_draws_makes_pictures_due(
 ) -> None:
     put(tmp_path, "rope", [*CURVE, SCORE])
     table = read_table(tmp_path)
-    stamps = {pictures._stamp(table, [], "rope"), pictures._stamp(table, [], "alibi")}
+    stamps = {pictures.stamp_of([table], "rope"), pictures.stamp_of([table], "alibi")}
     for module in (matplotlib, PIL):
         monkeypatch.setattr(module, "__version__", "0.1")
         pictures._code.cache_clear()
-        stamps.add(pictures._stamp(table, [], "rope"))
+        stamps.add(pictures.stamp_of([table], "rope"))
     assert len(stamps) == 4
     pictures._code.cache_clear()
 

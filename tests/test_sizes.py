@@ -250,6 +250,12 @@ def test_the_report_has_a_section_and_a_picture(tmp_path: Path, real_pictures: N
     assert [one.name for one in chart.baselines] == [CEILING]
     xs = [[points[place].x for points in chart.series.values()] for place in range(3)]
     assert max(xs[0]) < min(xs[1]) and max(xs[1]) < min(xs[2])
+    before = picture.stat().st_ino
+    write_report(tmp_path)
+    assert picture.stat().st_ino == before  # not drawn again
+    put_size(tmp_path, 256, MEANS)
+    write_report(tmp_path)
+    assert picture.stat().st_ino != before
 
 
 def test_means_over_tasks_take_the_largest_model_of_each(tmp_path: Path) -> None:

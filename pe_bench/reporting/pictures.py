@@ -94,33 +94,21 @@ def save_pictures(
     Returns:
         The files that now exist.
     """
-    plan = _plan(table, tables, reference)
-    stamp = _stamp(table, tables, reference) if redraw == "changes" else ""
-    formats = FORMATS if redraw == "everything" else FORMATS[:1]  # PDF takes most of the time
-
-    def is_due(files: Sequence[Path]) -> bool:
-        if redraw == "changes":
-            return not all(is_stamped(path, stamp) for path in files)
-        return redraw == "everything"
-
+    shown = [table, *(find_quality(table, tables) if table.about.measures_time else ())]
+    stamp = stamp_of(shown, reference) if redraw == "changes" else ""
     overviews = []
     vector: list[Path] = []
     singles: dict[Path, dict[str, Path]] = {}
-    for name, make in plan.items():
-        path = _place(table, folder, name)
-        files = [path.with_name(f"{path.stem}.{kind}") for kind in formats]
-        if is_due(files):
-            save(make(), files, stamp)
-            for kind in FORMATS[len(formats) :]:  # earlier versions made them, now out of date
-                path.with_name(f"{path.stem}.{kind}").unlink(missing_ok=True)
+    for name, make in _plan(table, tables, reference).items():
+        path, *others = save_overview(make, _place(table, folder, name), stamp, redraw)
         overviews += [path] if path.exists() else []
-        vector += files[1:]
+        vector += others
     for view in _maps(table):
         overview = _place(table, folder, view.subset)
         folder_of_singles = overview.with_suffix("")
         encodings = sorted(table.numbers(view.subset, view.metric)["encoding"].unique())
         files_of = {name: folder_of_singles / f"{slug(name)}.png" for name in encodings}
-        due = {name: path for name, path in files_of.items() if is_due([path])}
+        due = {name: path for name, path in files_of.items() if _is_due([path], stamp, redraw)}
         if due and isinstance(view, Heatmap):
             save_heatmaps(table, view, due, stamp)
         elif due:
@@ -130,16 +118,40 @@ def save_pictures(
     return Pictures(overviews, singles, vector)
 
 
+def save_overview(make: Callable[[], Figure], path: Path, stamp: str, redraw: Redraw) -> list[Path]:
+    """Draw and save a picture if its files are due.
+
+    Args:
+        make: function that draws the picture.
+        path: path of its PNG file.
+        stamp: return value of `stamp_of`; "" for no stamp.
+        redraw: as in `save_pictures`.
+
+    Returns:
+        The path, and those of the vector files if everything is redrawn.
+    """
+    formats = FORMATS if redraw == "everything" else FORMATS[:1]  # PDF takes most of the time
+    files = [path.with_name(f"{path.stem}.{kind}") for kind in formats]
+    if _is_due(files, stamp, redraw):
+        save(make(), files, stamp)
+        for kind in FORMATS[len(formats) :]:  # earlier versions made them, now out of date
+            path.with_name(f"{path.stem}.{kind}").unlink(missing_ok=True)
+    return files
+
+
+def _is_due(files: Sequence[Path], stamp: str, redraw: Redraw) -> bool:
+    if redraw == "changes":
+        return not all(is_stamped(path, stamp) for path in files)
+    return redraw == "everything"
+
+
 def is_among(table: Table, ran: Collection[Path]) -> bool:
     """Return whether a table contains one of the runs with the folders `ran`."""
     return any(record.folder in ran for record in table.records)
 
 
-def _stamp(table: Table, tables: Sequence[Table], reference: str) -> str:
-    """Return a digest of everything that determines the look of a table's pictures."""
-    shown = [table]
-    if table.about.measures_time:
-        shown += find_quality(table, tables)
+def stamp_of(shown: Sequence[Table], reference: str = "") -> str:
+    """Return a digest of everything that determines the look of the pictures of some tables."""
     digest = hashlib.sha256(_code().encode())
     digest.update(reference.encode())
     for one in shown:
@@ -153,10 +165,10 @@ def _stamp(table: Table, tables: Sequence[Table], reference: str) -> str:
 
 @cache
 def _code() -> str:
-    """Return a digest of the drawing code: `reporting`, `results`, matplotlib and Pillow."""
+    """Return a digest of the drawing code: three packages, matplotlib and Pillow."""
     digest = hashlib.sha256(f"{matplotlib.__version__} {PIL.__version__}".encode())
     package = Path(__file__).parents[1]
-    for folder in ("reporting", "results"):
+    for folder in ("reporting", "results", "stats"):
         for path in sorted((package / folder).glob("*.*")):
             digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -111,13 +112,13 @@ def _write(
         differences = pd.concat(pairs or [pd.DataFrame(columns=["task"])])
         write_atomic(comparisons_csv, differences.to_csv(index=False, float_format="%.6g"))
         page = write_page(target, tables, comparisons, records, blocks, answers, ladders)
-        by_size = save_sizes(ladders, plots)
+        by_size = [save_sizes(ladder, plots, due) for ladder in ladders]
         pictures = _wait(begun)
-    sizes = describe_sizes(ladders, [f"{plots.name}/{path.name}" for path in by_size])
+    sizes = describe_sizes(ladders, [f"{plots.name}/{files[0].name}" for files in by_size])
     text = compose(tables, comparisons, pictures, records, blocks, answers, sizes)
     write_atomic(leaderboard_md, text)
     drawn = [path for one in pictures for path in one.all_files()]
-    return [leaderboard_csv, comparisons_csv, leaderboard_md, page, *drawn, *by_size]
+    return [leaderboard_csv, comparisons_csv, leaderboard_md, page, *drawn, *chain(*by_size)]
 
 
 def compose(

@@ -1,7 +1,7 @@
 """Pictures of scores by the size of the model, one for each task."""
 
 import math
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from pe_bench.reporting import chart_layout as layout
 from pe_bench.reporting import panels
 from pe_bench.reporting.chart_model import Baseline, CurveChart, Point
 from pe_bench.reporting.curves import draw_curve_panel
+from pe_bench.reporting.pictures import Redraw, save_overview, stamp_of
 from pe_bench.reporting.plot_style import BARS, INCHES_PER_CHARACTER, draw_options
 from pe_bench.reporting.sizes import Ladder
 from pe_bench.reporting.styles import styles_of
@@ -24,14 +25,11 @@ LINES: dict[str, Any] = {"best baseline": "-.", "chance": ":", CEILING: (0, (6, 
 """Line style of each kind of limit, by the beginning of its name."""
 
 
-def save_sizes(ladders: Sequence[Ladder], folder: Path) -> list[Path]:
-    """Draw the picture of each ladder into a folder, and return the files."""
-    found = []
-    for ladder in ladders:
-        path = folder / f"{ladder.name}.png"
-        panels.save(draw_sizes(ladder), [path])
-        found.append(path)
-    return found
+def save_sizes(ladder: Ladder, folder: Path, redraw: Redraw) -> list[Path]:
+    """Draw and save the picture of a ladder, and return its files, see `save_overview`."""
+    stamp = stamp_of(ladder.tables) if redraw == "changes" else ""
+    path = folder / f"{ladder.name}.png"
+    return save_overview(partial(draw_sizes, ladder), path, stamp, redraw)
 
 
 def make_size_chart(ladder: Ladder) -> CurveChart:

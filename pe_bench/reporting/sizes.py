@@ -30,6 +30,7 @@ from pe_bench.stats.sizes import (
     complete_seeds,
     find_stability,
 )
+from pe_bench.system.files import slug
 
 HEADING = "Sizes of the model"
 SHAPE = ("layers", "heads", "kv_heads", "width", "mlp_width")
@@ -52,10 +53,12 @@ class Ladder:
     """The tables of a task at several sizes of the model.
 
     Attributes:
+        key: digest of all settings except the size.
         tables: one for each size, the smallest first.
         encodings: encodings that all tables rank, the best at the largest size first.
     """
 
+    key: str
     tables: tuple[Table, ...]
     encodings: tuple[str, ...]
 
@@ -66,8 +69,8 @@ class Ladder:
 
     @property
     def name(self) -> str:
-        """Stem of the file name of the picture."""
-        return f"sizes-{self.tables[-1].name}"
+        """Stem of the file name of the picture, which a further size does not change."""
+        return slug(f"sizes-{self.tables[0].task_name}-{self.key}")
 
     @cached_property
     def parameters(self) -> list[int]:
@@ -99,12 +102,12 @@ def find_ladders(tables: Sequence[Table]) -> list[Ladder]:
         if table.about.settings.get("model") and table.parameters > 0:
             groups.setdefault(digest(_without_size(table.about.settings)), []).append(table)
     ladders = []
-    for group in groups.values():
-        if len(group) > 1:
-            group.sort(key=lambda table: table.parameters)
+    for key, group in groups.items():
+        group.sort(key=lambda table: table.parameters)
+        if group[0].parameters < group[-1].parameters:
             ranked = [table.ranked() for table in group]
             common = [name for name in ranked[-1] if all(name in names for names in ranked)]
-            ladders.append(Ladder(tuple(group), tuple(common)))
+            ladders.append(Ladder(key, tuple(group), tuple(common)))
     return ladders
 
 

@@ -79,8 +79,9 @@ def read_lines(path: Path) -> list[list[str]]:
         text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
         header, *lines = csv.reader(text, strict=True)
         places = [header.index(name) for name in CSV_COLUMNS]
-        for width in set(map(len, lines)) - {len(header)}:
-            raise ValueError(f"a line of {width} cells under {len(header)} columns")
+        widths = set(map(len, lines)) - {len(header)}
+        if widths:
+            raise ValueError(f"a line of {min(widths)} cells under {len(header)} columns")
         if header != list(CSV_COLUMNS):
             lines = [[line[place] for place in places] for line in lines]
         for name, column in zip(CSV_COLUMNS, zip(*lines, strict=True), strict=bool(lines)):

@@ -15,7 +15,8 @@ from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.families import OWN
 from pe_bench.pretrained.llama_config import parse_config
-from pe_bench.pretrained.weights import BLOCK, LLAMA, has_own_head, sample_files
+from pe_bench.pretrained.weight_files import BLOCK, has_own_head, sample_files
+from pe_bench.pretrained.weights import LLAMA
 
 SCALED = ("llama 3.1", "linear", "dynamic", "yarn", "longrope")
 

@@ -12,13 +12,8 @@ from pe_bench.errors import InputError
 from pe_bench.pretrained.layer_plan import with_layers
 from pe_bench.pretrained.llama_config import LlamaConfig, read_config
 from pe_bench.pretrained.rotation import OF_LLAMA, is_shipped, with_rotation
-from pe_bench.pretrained.weights import (
-    check_files,
-    has_own_head,
-    load_files,
-    make_empty,
-    sample_files,
-)
+from pe_bench.pretrained.weight_files import has_own_head, sample_files
+from pe_bench.pretrained.weights import check_files, load_files, make_empty
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.system.console import warn

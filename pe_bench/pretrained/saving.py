@@ -16,7 +16,7 @@ from pe_bench.pretrained.families import FAMILIES
 from pe_bench.pretrained.llama_config import make_config
 from pe_bench.pretrained.plain import plain_config
 from pe_bench.pretrained.tensor_names import HEAD, TensorNames
-from pe_bench.pretrained.weights import INDEX, WHOLE
+from pe_bench.pretrained.weight_files import INDEX, WHOLE
 from pe_bench.registry import plugins
 from pe_bench.system.files import replacing, saving, write_atomic, write_json
 from pe_bench.text.tokenizer import Tokenizer

@@ -10,6 +10,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
 from pe_bench.pretrained.families import FAMILIES, Family
 
+EMBEDDINGS = "embed_tokens.weight"
 HEAD = "lm_head.weight"
 
 

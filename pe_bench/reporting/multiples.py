@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator
@@ -111,8 +112,8 @@ def draw_multiples(table: Table, reference: str = "") -> Figure:
         column = layout.column(place // len(charts))
         _draw_column(axis, table, chart, column, reference)
         _set_axes(axis, chart, layout)
-        if place > 0 and chart.y_limits == charts[number - 1].y_limits:
-            axis.tick_params(labelleft=False)
+        if place == 0 or chart.y_limits != charts[number - 1].y_limits:
+            _label_heights(axis, chart, layout)
         if place < len(charts):
             lines = [chart.title, chart.y]
             panels.set_panel_title(axis, panels.wrap(lines, layout.width - 0.4), marked=True)
@@ -172,7 +173,15 @@ def _draw_column(
         axis.plot(*bold, color=BOLD, linewidth=2.5, zorder=0.55)
     for one in chart.baselines:
         axis.plot(*_join([one.points], scale, lows), **panels.REFERENCE)
+    _draw_encodings(axis, table, chart, column)
+
+
+def _draw_encodings(axis: Axes, table: Table, chart: CurveChart, column: dict[str, float]) -> None:
+    """Draw the curve and the error bars of each encoding of a column in its panel."""
+    scale = Scale(*chart.y_limits, chart.log_y)
     chosen = styles_of(table.records)
+    bars: list[Floats] = []  # of one encoding each: x, low, high
+    colours: list[str] = []
     for encoding, low in column.items():
         if encoding not in chart.series:
             continue
@@ -180,10 +189,12 @@ def _draw_column(
         x, y = own[:, 0], low + scale(own[:, 1])
         look = draw_options(table, encoding, chosen[encoding]) | {"markersize": 4, "zorder": 3}
         axis.plot(x, y, **look)
-        bars = np.where(np.isnan(own[:, 2:4]), own[:, 1:2], own[:, 2:4])
-        heights = low + scale(bars)
-        colour = chosen[encoding].colour
-        axis.vlines(x, heights[:, 0], heights[:, 1], color=colour, linewidth=1)
+        bounds = np.where(np.isnan(own[:, 2:4]), own[:, 1:2], own[:, 2:4])
+        bars.append(np.column_stack([x, low + scale(bounds)]))
+        colours += [chosen[encoding].colour] * len(x)
+    if bars:
+        x, low, high = np.concatenate(bars).T
+        axis.vlines(x, low, high, colors=colours, linewidth=1)
 
 
 def _join(
@@ -196,8 +207,7 @@ def _join(
 
 
 def _set_axes(axis: Axes, chart: CurveChart, layout: Layout) -> None:
-    """Set ticks, labels and limits of the axes of a column."""
-    scale = Scale(*chart.y_limits, chart.log_y)
+    """Set ticks, labels and limits of the axes of a column, without labels of heights."""
     fit = int(layout.width * LABELS_PER_INCH)
     lengths = chart.ticks
     if len(lengths) > fit:
@@ -205,17 +215,35 @@ def _set_axes(axis: Axes, chart: CurveChart, layout: Layout) -> None:
     panels.set_lengths(axis, lengths, log=chart.log_x)
     axis.set_xlim(*chart.x_limits)
     axis.set_xlabel(textwrap.fill(chart.x, int(layout.width * 11)))
-    ticks = scale.ticks()
-    lows = layout.column(0).values()
-    heights = [low + place for low in lows for place in scale(ticks)]
-    axis.set_yticks(heights, [f"{tick:,g}" for tick in ticks] * len(lows))
+    axis.set_yticks([])
     axis.set_ylim(-layout.pitch * (layout.rows - 1) - 0.1, layout.pitch)
     axis.tick_params(labelsize=SMALL)
-    axis.tick_params(axis="y", length=0)
     axis.spines[["left", "bottom"]].set_visible(False)
     axis.patch.set_visible(False)  # keeps labels visible that extend from the left column
     for mark in chart.trained:
         panels.write_mark(axis, mark)
+
+
+def _label_heights(axis: Axes, chart: CurveChart, layout: Layout) -> None:
+    """Write the numbers of the y axis beside each panel of a column."""
+    scale = Scale(*chart.y_limits, chart.log_y)
+    ticks = scale.ticks()
+    labels = [f"{tick:,g}" for tick in ticks]
+    axis.tick_params(axis="y", length=0)
+    axis.set_yticks(scale(ticks), labels)  # reserves the width
+    for low in list(layout.column(0).values())[1:]:
+        for height, label in zip(low + scale(ticks), labels, strict=True):
+            text = axis.annotate(
+                label,
+                (0, height),
+                xycoords=axis.get_yaxis_transform(),
+                xytext=(-rcParams["ytick.major.pad"], 0),
+                textcoords="offset points",
+                fontsize=SMALL,
+                ha="right",
+                va="center_baseline",
+            )
+            text.set_in_layout(False)  # a tick would take five times as long
 
 
 def _write_above(axis: Axes, y: float, label: str) -> None:

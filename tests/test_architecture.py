@@ -101,6 +101,16 @@ def test_shipped_code_patches_nothing(path: Path) -> None:
     assert "unittest" not in modules
 
 
+def test_encodings_read_no_files() -> None:
+    """A run is identified by its spec, which would not change with a file."""
+    readers = {"pathlib", "os", "io", "importlib"}
+    for path in plugin_files():
+        if path.relative_to(ROOT).parts[0] == "encodings":
+            source = path.read_text(encoding="utf-8")
+            assert not readers & {name.partition(".")[0] for name in imported(source)}, path
+            assert "open(" not in source, path
+
+
 def test_no_circle_within_a_package() -> None:
     packages = {path.parent for path in engine()} - {PACKAGE}
     for package in packages:

@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -151,16 +150,14 @@ def test_current_hugging_face_scalings(golden: Any, tag: str) -> None:
 
 
 @pytest.mark.parametrize("length", [512, 8192])
-def test_current_hugging_face_longrope(golden: Any, tmp_path: Path, length: int) -> None:
+def test_current_hugging_face_longrope(golden: Any, length: int) -> None:
     arrays = golden("rope_hf5")
-    file = tmp_path / "factors.json"
-    file.write_text(str(arrays["longrope.long_factor"].tolist()))
     encoding = rope(
         64,
         scaling="longrope",
         factor=8.0,
         original_length=1024,
-        factors=str(file),
+        factors=";".join(map(str, arrays["longrope.long_factor"].tolist())),
         short_factors=";".join(["1"] * 32),
     )
     check_frequencies(arrays, f"longrope_S{length}.inv_freq", encoding.frequencies(CPU, length))

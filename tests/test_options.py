@@ -111,7 +111,7 @@ ENCODINGS = [
     ("rope:scaling=longrope,factor=2", "must be 8 positive numbers .* not ''"),
     ("rope:scaling=longrope,factor=2,factors=1;1;1;1;1;1;1;0", "8 positive numbers"),
     ("rope:scaling=longrope,factor=2,factors=1;2", "must be 8 positive numbers .* not '1;2'"),
-    ("rope:scaling=longrope,factor=2,factors=no/file", "8 positive numbers .* 'no/file'"),
+    ("rope:scaling=longrope,factor=2,factors=no/file", "8 positive numbers .*not 'no/file'"),
     ("rope:scaling=longrope,factors=1;1", "scaling=longrope needs a factor"),
     ("rope:scaling=ntk,factor=2,beta_fast=9", "beta_fast has no effect with scaling=ntk"),
     ("rope:scaling=ntk,factor=2,rotary=0.125", "leave more of the 8 planes"),

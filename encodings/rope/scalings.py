@@ -8,10 +8,8 @@ angle in radians that it turns by per position.
 """
 
 import math
-import re
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import torch
@@ -250,7 +248,7 @@ class LongRoPE(FromLength):
     Attributes:
         factor: s, which decides the attention factor.
         attention_factor: None is sqrt(1 + ln s / ln L0).
-        factors: one per m: numbers separated by ';', or the path of a file.
+        factors: one per m, numbers separated by ';'.
         short_factors: factors for up to L0 tokens; None: `factors` at all lengths.
     """
 
@@ -320,19 +318,20 @@ def ramp_by_index(
 
 
 def read_factors(text: str, planes: int) -> list[float]:
-    """Return one number per plane, from a text with ';' as separator or from a file.
+    """Return one number per plane, from a text with ';' as separator.
+
+    A file of numbers would not do: a run is identified by its spec, not by the file's content.
 
     Raises:
         InputError: anything but `planes` positive numbers.
     """
     try:
-        content = text if ";" in text else Path(text).read_text(encoding="utf-8")
-        numbers = [float(number) for number in re.split(r"[;,\s]+", content.strip("[] \n"))]
-    except (OSError, ValueError):
+        numbers = [float(number) for number in text.split(";")]
+    except ValueError:
         numbers = []
     if len(numbers) != planes or not all(0 < number < math.inf for number in numbers):
         raise InputError(
-            f"the factors of longrope must be {planes} positive numbers separated by ';', or a "
-            f"file with them, not '{text}'"
+            f"the factors of longrope must be {planes} positive numbers separated by ';', "
+            f"not '{text}'"
         )
     return numbers

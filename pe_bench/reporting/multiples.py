@@ -225,7 +225,7 @@ def _set_axes(axis: Axes, chart: CurveChart, layout: Layout) -> None:
 
 
 def _label_heights(axis: Axes, chart: CurveChart, layout: Layout) -> None:
-    """Write the numbers of the y axis beside each panel of a column."""
+    """Write the numbers of the y axis at the left of every panel of a column."""
     scale = Scale(*chart.y_limits, chart.log_y)
     ticks = scale.ticks()
     labels = [f"{tick:,g}" for tick in ticks]

@@ -3,6 +3,7 @@
 import gc
 import json
 import re
+import shlex
 import shutil
 import weakref
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from pe_bench.config import AdaptConfig, BlockConfig, ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.grid import evaluation_time
+from pe_bench.grid.executors.work import RunSpec
 from pe_bench.pretrained.checkpoint import open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.pretrained.weights import load_files, make_empty
@@ -29,6 +31,7 @@ from pe_bench.registry import plugins
 from pe_bench.results.store import read_records
 from pe_bench.runs import initial_weights as origin_module
 from pe_bench.runs.adaptation import go_on
+from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.initial_weights import load_origin, options_from
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
@@ -94,6 +97,40 @@ def test_encodings_go_on_with_its_rotation(run: Any) -> None:
     assert found[f"{name} -> tape"] == pytest.approx(found[f"{name} -> rope"], rel=1e-6)
     assert found[f"{name} -> rope:base=300"] == found[f"{name} -> rope"]
     assert found[f"{name} -> nope"] != found[f"{name} -> rope"]
+
+
+@pytest.mark.parametrize("origin", [None, "rope", "a checkpoint"])
+def test_a_worker_makes_the_run_of_the_command(
+    checkpoint: Path, tmp_path: Path, origin: str | None
+) -> None:
+    """A worker gets the spec of a run. The options that a checkpoint adds are not part of it."""
+    origin = str(checkpoint) if origin == "a checkpoint" else origin
+    options = RunOptions(cache=tmp_path, origin=origin, train={"length": 32})
+    command, worker = RunFactory(options), RunFactory(options)
+    specs = [*plugins.names("encoding"), "rope:base=300", "rope:base=10000", "sinks:base=tape"]
+    specs += ["rope:scaling=yarn,factor=2", "hybrid:local=rope:base=50,global=nope"]
+    for spec in specs:
+        run = command.run(spec, SMALL, 3)
+        sent = RunSpec.of(run)
+        assert worker.run(sent.encoding, sent.task, sent.seed).folder == run.folder, spec
+
+
+@pytest.mark.slow
+def test_runs_from_a_checkpoint_are_divided_and_repeated(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ["--from", str(checkpoint), "--train.length", "32"]
+    assert (
+        main(["run", *given, "--encoding", "rope", "rerope", "--task", SMALL, "--jobs", "2"]) == 0
+    )
+    done = read_records(Path("results"))
+    assert [record.status for record in done] == ["done"] * 2
+    for record in done:
+        assert shlex.quote(str(checkpoint)) in Path("results/index.html").read_text("utf-8")
+        assert main(["rerun", str(record.folder)]) == 0
+        moved = checkpoint.with_name("elsewhere")
+        assert main(["rerun", str(record.folder), "--from", str(moved)]) == 2
 
 
 @pytest.mark.slow

@@ -135,6 +135,7 @@ class Sources(TypedDict, total=False):
     task: str
     tokenizer: str | None
     data: Mapping[str, str]
+    checkpoint: str
 
 
 class Commit(TypedDict):

@@ -65,7 +65,8 @@ class RunFactory:
         shipped = label.partition(":")[0] in plugins.names("encoding")
         if shipped and with_rotation(label, checkpoint.config)[0] != full:
             label = spec  # the spec states a default of the encoding; the checkpoint's differs
-        return replace(plugins.load("encoding", full), label=label)
+        # `given` stays the spec without these options, from which workers make the same run.
+        return replace(plugins.load("encoding", full), label=label, given=plugin.given)
 
     def task(self, spec: str, *, asked: bool = True) -> ResolvedTask:
         """Return a task with its data opened.

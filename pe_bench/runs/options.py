@@ -149,3 +149,6 @@ class Places:
     data: Mapping[str, Path] = option(
         dict, "path of the data, as in run, if they have moved", metavar="DIR", read=read_data
     )
+    origin: Path | None = option(
+        None, "path of the checkpoint, if it has moved", flag="from", metavar="DIR"
+    )

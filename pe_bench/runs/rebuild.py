@@ -47,17 +47,40 @@ def _rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[Resolved
     label = record.encoding
     if record.adaptation is not None:
         label = record.adaptation["encoding"]
-        origin = _load("encoding", record.adaptation["from"], record, places.encoding)
-        options = replace(options, origin=origin.given, adapt=_adaptation(record.adaptation))
+        options = _go_on(options, record, places)
+    elif places.origin is not None:
+        raise InputError("--from has no effect: the model of this run starts from no other one")
     spec = _spec("task", record.task, record, places.task)
     factory = RunFactory(options)
     task = factory.task(spec)
     if {*task.task.subsets} != {*record.subsets}:
         factory = RunFactory(replace(options, subsets=record.subsets))
         task = factory.task(spec)
-    encoding = factory.adapted(_load("encoding", label, record, places.encoding), task)
     _check_settings(record, task)
-    return task, encoding
+    encoding = factory.encoding(_spec("encoding", label, record, places.encoding))
+    _check_label(encoding, label)
+    return task, factory.adapted(encoding, task)
+
+
+def _go_on(options: RunOptions, record: RunRecord, places: Places) -> RunOptions:
+    """Return the options of a run whose model starts from another one."""
+    assert record.adaptation is not None
+    adapt = _adaptation(record.adaptation)
+    recorded = record.sources.get("checkpoint")
+    folder = places.origin or (Path(recorded) if recorded else None)
+    if folder is None:
+        origin = _load("encoding", record.adaptation["from"], record, places.encoding)
+        return replace(options, origin=origin.given, adapt=adapt)
+    if not folder.is_dir():
+        raise InputError(f"there is no checkpoint {folder}: give its folder with --from DIR")
+    return replace(
+        options,
+        origin=str(folder),
+        adapt=adapt,
+        train={"length": record.settings["train"]["length"]},
+        model={},  # the checkpoint determines the model and its tokenizer
+        tokenizer=RunOptions.tokenizer,
+    )
 
 
 def _check_complete(settings: Mapping[str, Any] | None) -> None:
@@ -80,9 +103,13 @@ def _load(kind: Kind, label: str, record: RunRecord, place: str | None) -> Plugi
     """
     spec = _spec(kind, label, record, place)
     plugin = plugins.load(kind, spec, record.preset if kind == "task" else "")
-    if plugin.label != label:
-        raise InputError(f"{spec} is {plugin.label}, but the run has {label}")
+    _check_label(plugin, label)
     return plugin
+
+
+def _check_label(plugin: Plugin, label: str) -> None:
+    if plugin.label != label:
+        raise InputError(f"{plugin.given} is {plugin.label}, but the run has {label}")
 
 
 def _spec(kind: Kind, label: str, record: RunRecord, place: str | None) -> str:
@@ -93,6 +120,8 @@ def _spec(kind: Kind, label: str, record: RunRecord, place: str | None) -> str:
     if place is None:
         recorded = record.sources.get(kind)
         known = f" (it was {recorded})" if recorded else ""
+        if record.adaptation and name == record.adaptation["from"]:
+            known = f", or its folder with --from DIR if it is a checkpoint{known}"
         raise InputError(f"{name} is not shipped: give its file with --{kind} FILE{known}")
     return f"{place}{colon}{options}"
 

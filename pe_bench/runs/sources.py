@@ -7,15 +7,17 @@ from typing import Any
 from pe_bench.registry import plugins
 from pe_bench.registry.fingerprint import FOLDERS
 from pe_bench.registry.plugins import Plugin
+from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.resolve import ResolvedTask
 
 
 def find_sources(task: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
-    """Return the paths of the user's plugins and data, for the record of a run.
+    """Return the paths of the user's plugins, data and checkpoint, for the record of a run.
 
     Returns:
         "encoding" and "task": file or folder of the user's plugin; "data": folders by name of a
-        task, "" for the run's own task; "tokenizer": spec of the tokenizer.
+        task, "" for the run's own task; "tokenizer": spec of the tokenizer; "checkpoint": the
+        folder that the model starts from.
     """
     text = task.start or task
     found: dict[str, Any] = {"tokenizer": text.task.context.tokenizer}
@@ -29,4 +31,6 @@ def find_sources(task: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
     given = {name: str(folder.resolve()) for name, folder in data.items() if folder}
     if given:
         found["data"] = given
+    if isinstance(encoding, Adapted) and isinstance(encoding.origin, Pretrained):
+        found["checkpoint"] = str(encoding.origin.checkpoint.folder.resolve())
     return found

@@ -79,7 +79,9 @@ def _place(record: RunRecord, kind: str, label: str) -> str:
 
 def _options(record: RunRecord) -> list[str]:
     """Return all options of a run except its encoding, task and seed."""
-    words = ["--from", record.adaptation["from"]] if record.adaptation else []
+    words: list[str] = []
+    if record.adaptation:
+        words += ["--from", record.sources.get("checkpoint", record.adaptation["from"])]
     if record.preset:
         words += ["--preset", record.preset]
     if record.protocol not in ("", "strict"):

@@ -22,7 +22,9 @@ from pe_bench.runs.resolve import resolve
 from pe_bench.runs.tuning import Tuning
 
 RESULTS = Path(__file__).parents[1] / "results"
-FOLDERS = sorted(path.name for path in RESULTS.iterdir() if (path / "leaderboard.md").exists())
+FROM_CHECKPOINTS = ["pretrained"]  # the models that these runs start from are not at hand
+ALL = {path.name for path in RESULTS.iterdir() if (path / "leaderboard.md").exists()}
+FOLDERS = sorted(ALL - {*FROM_CHECKPOINTS})
 
 
 def exported(folder: str) -> list[RunRecord]:
@@ -94,3 +96,13 @@ def test_committed_runs_are_of_the_encodings_as_they_are(folder: str) -> None:
             versions.append(digest(_deciding(AdaptConfig(**config))))
         found = record.encoding_version.split("<")
         assert found == versions, f"{folder}: {' or '.join(labels)} has changed"
+
+
+@pytest.mark.parametrize("folder", FROM_CHECKPOINTS)
+def test_runs_from_checkpoints_are_of_the_plugins_as_they_are(folder: str) -> None:
+    for record in read_records(RESULTS / folder):
+        assert record.adaptation is not None
+        encoding = plugins.load("encoding", record.adaptation["encoding"])
+        task = plugins.load("task", record.task, record.preset)
+        assert record.encoding_version.partition("<")[0] == encoding.version, encoding.label
+        assert record.settings["versions"]["task"] == task.version, task.label

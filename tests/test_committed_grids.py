@@ -1,10 +1,11 @@
 """Every committed folder has the grid file that makes its runs."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from helpers import some_slow
-from test_committed import FOLDERS, RESULTS
+from test_committed import FOLDERS, FROM_CHECKPOINTS, RESULTS
 
 from pe_bench.cli import COMMANDS
 from pe_bench.commands.parser import parse
@@ -71,3 +72,18 @@ def test_the_grid_beside_results_makes_their_runs(
             # A grid may still be running, task by task.
             assert not cells & measured or cells <= measured, f"{folder}: {task} is incomplete"
     assert measured <= planned, f"{folder}: {sorted(measured - planned)[:3]} are in no grid"
+
+
+@pytest.mark.parametrize("folder", FROM_CHECKPOINTS)
+def test_the_grid_beside_results_lists_their_runs_from_a_checkpoint(folder: str) -> None:
+    _, grids = parse(COMMANDS, ["run", str(RESULTS / folder / "grid.toml")])
+    records = read_records(RESULTS / folder)
+    measured = {(one.task, (one.adaptation or {})["encoding"], one.seed) for one in records}
+    planned: set[tuple[str, str, int]] = set()
+    for grid in grids:
+        spec = make_grid(grid)
+        assert {(one.adaptation or {})["from"] for one in records} == {spec.options.origin}
+        cells = set(product(spec.tasks, spec.encodings, spec.seeds))
+        assert not cells & measured or cells <= measured, f"{folder}: a grid is incomplete"
+        planned |= cells
+    assert measured <= planned

@@ -22,6 +22,9 @@ from pe_bench.stats.ranking import rank_correlations
 ROOT = Path(__file__).parents[1]
 TOO_LITTLE_SIGNAL = ("flipflop", "chained-facts", "ruler", "state-tracking")
 
+SECONDS = {"perplexity": 91}
+"""Seconds of a training when the set was chosen, if later runs were measured on a busier machine."""
+
 
 def test_the_main_set_has_eight_tasks_at_most_and_two_of_each_family() -> None:
     tasks = [task for family in MAIN_SET.values() for task in family]
@@ -119,10 +122,13 @@ def test_the_reasons_for_the_main_set_follow_from_the_signal(
     assert signals["multiplication"].ratio > signals["addition"].ratio
     assert signals["scrolls"].seconds == pytest.approx(2 * signals["passkey"].seconds, rel=0.1)
 
-    a_run = sum(signals[task].seconds for task in main)
+    a_run = sum(SECONDS.get(task, signals[task].seconds) for task in main)
     another = signals["multiplication"].seconds
     hours = [seconds * 10 * 14 / 3600 for seconds in (a_run, a_run + another)]
     assert hours[0] <= 28 < hours[1]
+    for task, seconds in SECONDS.items():
+        assert f"{seconds} s for `{task}`, as in the table from which the set was chosen" in text
+        assert f"The {signals[task].seconds:.0f} s above" in text
     assert f"about {round(a_run, -2):.0f} s in total, which is {hours[0]:.1f} core-hours" in text
     assert f"a second task of {another:.0f} s does not fit" in text
 

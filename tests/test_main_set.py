@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 TOO_LITTLE_SIGNAL = ("flipflop", "chained-facts", "ruler", "state-tracking")
 
 SECONDS = {"perplexity": 91}
-"""Seconds of a training when the set was chosen, if later runs were measured on a busier machine."""
+"""Seconds of a training when the set was chosen, if later ones were measured beside other work."""
 
 
 def test_the_main_set_has_eight_tasks_at_most_and_two_of_each_family() -> None:

@@ -4,6 +4,7 @@ import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from made_runs import put
@@ -15,7 +16,7 @@ from pe_bench.reporting.families import FAMILIES, MAIN_SET, in_main_set
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.sensitivity import describe_sensitivity, measure_signal
 from pe_bench.reporting.tables import Table, read_tables
-from pe_bench.reporting.task_summary import find_limits, task_scores
+from pe_bench.reporting.task_summary import find_limits, is_quality, task_scores
 from pe_bench.results.measurement import Measurement
 from pe_bench.stats.ranking import rank_correlations
 
@@ -57,6 +58,22 @@ def test_seeds_alone_are_no_signal(tmp_path: Path) -> None:
     (table,) = read_tables(tmp_path)
     assert measure_signal(table, ["rope", "nope"]).ratio == 0.0
     assert in_main_set([table]) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "counts"),
+    [
+        ({"train": {"steps": 5}}, True),
+        ({"train": {"steps": 0}}, False),
+        ({"train": {"steps": 0}, "from": {"encoding": "smollm2", "version": "1"}}, True),
+    ],
+)
+def test_only_trained_models_are_compared(
+    settings: dict[str, Any], counts: bool, tmp_path: Path
+) -> None:
+    put(tmp_path, "rope", [Measurement("all", "bits_per_byte", 1.0, 9)], settings=settings)
+    (table,) = read_tables(tmp_path)
+    assert is_quality(table) == counts
 
 
 @pytest.mark.parametrize(

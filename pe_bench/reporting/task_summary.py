@@ -63,8 +63,9 @@ class Block:
 
 def is_quality(table: Table) -> bool:
     """Return whether a table has scores of trained models, not times or untrained models."""
-    train = table.about.settings.get("train") or {}
-    return not table.about.measures_time and train.get("steps") != 0
+    settings = table.about.settings
+    trained = (settings.get("train") or {}).get("steps") != 0 or bool(settings.get("from"))
+    return trained and not table.about.measures_time
 
 
 def find_blocks(tables: Sequence[Table]) -> list[Block]:

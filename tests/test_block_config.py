@@ -96,14 +96,14 @@ def test_attention_logits_are_capped() -> None:
 @pytest.mark.parametrize("norm", ["rms", "layer", "fixed"])
 @torch.no_grad()
 def test_norms_are_at_the_inputs_or_the_outputs(norms: Any, norm: Any) -> None:
-    model = make(norms=norms, norm=norm)
+    model = make(SHAPE.changed(norm_eps=0.1), norms=norms, norm=norm)
     block: Any = model.layers[0]
 
     def normalise(module: Any, x: Tensor) -> Any:
         if norm == "rms":
-            return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * module.weight
+            return x / (x.square().mean(-1, keepdim=True) + 0.1).sqrt() * module.weight
         standard = (x - x.mean(-1, keepdim=True)) / (
-            x.var(-1, keepdim=True, correction=0) + 1e-5
+            x.var(-1, keepdim=True, correction=0) + 0.1
         ).sqrt()
         return standard if norm == "fixed" else standard * module.weight + module.bias
 

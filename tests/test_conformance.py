@@ -320,6 +320,7 @@ ALONE = [
     ("chunks", "knows a whole prompt and single tokens only", "feeding the prompt in pieces"),
     ("ragged", "counts from zero in every call", ""),
     ("bfloat16", "keeps its frequencies in the model's type", ""),
+    ("bfloat16", "has logits that grow, undeclared", "relative error"),
     ("finite", "overflows in long rows", "not finite at length 256"),
     ("finite", "overflows far from its rows", "not finite at random increasing position ids"),
     ("max_position", "has too long a table declared", ""),

@@ -9,6 +9,7 @@ from helpers import some_slow
 from torch import Tensor, nn
 
 from pe_bench.checks.costs import SHAPE, measure_costs
+from pe_bench.checks.counting import CountElementwise
 from pe_bench.config import ModelConfig
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions
@@ -73,6 +74,21 @@ def test_a_decoder_without_positions_costs_nothing_extra() -> None:
 def test_costs(encoding: Any, parameters: int, flops: int, cache: int | None) -> None:
     costs = measure_costs(encoding)
     assert (costs.parameters, costs.flops, costs.cache) == (parameters, flops, cache)
+
+
+def test_an_elementwise_operation_counts_once_for_each_number() -> None:
+    """A reduction counts the numbers it reads. Moves, and operations on integers, are free."""
+    x = torch.ones(2, 3)
+    mask = x > 0
+    with CountElementwise() as counter:
+        x.clone().to(torch.float64).masked_fill_(mask, 0.0).copy_(x)
+        torch.where(mask, x, x.masked_fill(mask, 1.0)).fill_(2.0)
+        torch.arange(5) * 2
+    assert counter.count == 0
+    with counter:
+        x.exp() + x  # 6 each
+        x.softmax(-1).sum()  # 6 each
+    assert counter.count == 24
 
 
 @pytest.mark.slow

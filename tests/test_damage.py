@@ -2,8 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_runner import Toy, record
@@ -12,7 +13,9 @@ from test_runner import toy as toy  # a fixture
 from pe_bench.cli import main
 from pe_bench.reporting.frames import read_results
 from pe_bench.results.journal import Journal
+from pe_bench.results.metrics import Metric
 from pe_bench.results.store import place_of, read_records
+from pe_bench.system.schema import WrongError, read_as
 from pe_bench.system.sealed import DamagedError, read_sealed, write_sealed
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
@@ -49,7 +52,11 @@ def test_a_record_is_what_was_written_and_belongs_to_one_thing(tmp_path: Path) -
     rows.write_text("2")
     with pytest.raises(DamagedError, match=r"rows\.csv has changed since it was written"):
         read_sealed(path, of="it")
-    rows.write_text("1")
+    rows.write_text("1" * 2000)
+    write_sealed(path, {"b": float("nan")}, of="it", files=[rows])
+    read_sealed(path, of="it", limit=2000)
+    with pytest.raises(DamagedError, match=r"rows\.csv cannot be read \(larger than"):
+        read_sealed(path, of="it", limit=1999)
     path.write_text(path.read_text().replace("NaN", "0.5"))
     with pytest.raises(DamagedError, match=r"record\.json has changed since it was written"):
         read_sealed(path, of="it")
@@ -110,6 +117,28 @@ def test_a_damaged_run_hurts_no_other(
     assert toy(encodings=("rope",)) == (0, [])
     assert main(["report"]) == 0
     assert "| rope" in (tmp_path / "results/leaderboard.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (tuple[int, ...], [1, 2], (1, 2)),
+        (Mapping[str, tuple[int, ...]], {"a": [1, 2]}, {"a": (1, 2)}),
+        (Mapping[str, Metric], {"a": {"title": "F1", "other": 1}}, {"a": Metric("F1")}),
+        (list[str], ["x", 1], "its 1 must be text"),
+        (Mapping[str, str], {"a": "x", "b": 1}, "its b must be text"),
+        (Mapping[str, list[int]], {"a": [], "b": [1, "x"]}, "its b.1 must be a whole number"),
+        (Mapping[str, str], {"\x1b": "x"}, "its \ufffd must be text"),
+        (Mapping[str, str], ["x"], "it must be an object"),
+    ],
+)
+def test_values_within_others_have_their_types(kind: Any, value: Any, expected: Any) -> None:
+    if isinstance(expected, str):
+        with pytest.raises(WrongError) as caught:
+            read_as(kind, value)
+        assert str(caught.value).startswith(expected)
+    else:
+        assert read_as(kind, value) == expected
 
 
 TYPES = ['"seed": "zero"', '"costs": 5', '"environment": []', '"subsets": 3', '"headline": "x"']

@@ -19,6 +19,7 @@ from pe_bench.grid.grid import run_grid
 from pe_bench.grid.spec import GridSpec
 from pe_bench.results.store import read_measurements
 from pe_bench.runs.options import RunOptions
+from pe_bench.train import sharding
 from pe_bench.train.process_group import ProcessGroup
 
 BATCH = '''
@@ -162,6 +163,21 @@ def test_learning_rates_are_chosen_together(
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache2"))
     assert uneven(*command, "--results", "two", "--devices", "2")[0] == 0
     assert same_numbers(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_process_gets_whole_weights(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shard:
+        def full_tensor(self) -> torch.Tensor:
+            return torch.arange(4)
+
+    monkeypatch.setattr(sharding, "DTensor", Shard)
+    tree = {"weight": Shard(), "moments": [Shard(), {"step": 3}]}
+    found = sharding.gathered_tree(tree, ProcessGroup(rank, 2, "fsdp"))
+    whole = [0, 1, 2, 3] if rank == 0 else None
+    for tensor in (found["weight"], found["moments"][0]):
+        assert (tensor if tensor is None else tensor.tolist()) == whole
+    assert found["moments"][1] == {"step": 3}
 
 
 def test_rows_are_shared_out() -> None:

@@ -191,6 +191,7 @@ def path_by_definition(encoding: PaTH, x: Tensor, q: Tensor, k: Tensor) -> Tenso
 def test_path_is_its_definition_with_gradients(
     consecutive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Queries are all tokens in their order, or tokens at any places."""
     monkeypatch.setattr(path, "CHUNK", 8)  # three chunks, the last one in part
     torch.manual_seed(0)
     encoding = PaTH(SHAPE, rank=3).double()
@@ -198,10 +199,11 @@ def test_path_is_its_definition_with_gradients(
     q, k = random(1, 2, 20, 8, seed=1), random(1, 2, 20, 8, seed=2)
     inputs = [t.requires_grad_() for t in (x, q, k)] + list(encoding.parameters())
     features = scanned(encoding, x)
-    index = None if consecutive else torch.arange(20)[None]
+    places = torch.arange(20) if consecutive else torch.arange(20).roll(7)
+    index = None if consecutive else places[None]
     results = (
-        attention_logits(q, k, rewriting(encoding, features, index)),
-        path_by_definition(encoding, x, q, k),
+        attention_logits(q[:, :, places], k, rewriting(encoding, features, index)),
+        path_by_definition(encoding, x, q, k)[:, :, places],
     )
     torch.testing.assert_close(*results, rtol=0, atol=1e-12)
     gradients = (

@@ -10,7 +10,7 @@ from test_runner import Toy, record
 from test_runner import toy as toy  # a fixture
 
 from pe_bench.cli import main
-from pe_bench.results.store import EXPORTED
+from pe_bench.results.store import EXPORTED, read_record
 from pe_bench.system import sealed
 from pe_bench.system.sealed import SCHEMA, DamagedError, read_sealed, write_sealed
 
@@ -68,7 +68,6 @@ def test_a_later_export_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     [
         ("settings_digest", "run.json is not the record of a run (it lacks settings_digest)"),
         ("headline", "run.json is not the record of a run (it lacks a headline)"),
-        ("ci_low", "rows.csv lacks the columns ci_low, as in an earlier version"),
     ],
 )
 def test_a_run_that_says_too_little_is_refused(
@@ -77,12 +76,22 @@ def test_a_run_that_says_too_little_is_refused(
     put(tmp_path, "alibi", [SCORE, *CURVE])
     folder = put(tmp_path, "rope", [SCORE, *CURVE])
     change(folder / "run.json", **{absent: None})
-    rows = folder / "rows.csv"
-    rows.write_text(rows.read_text().replace(absent, "confidence"))
     assert main(["report", "--results", str(tmp_path)]) == 2
     line = capsys.readouterr().err
     assert says in line and f"run it again, or remove {folder}" in line
     assert "alibi" in (tmp_path / "leaderboard.md").read_text()
+
+
+def test_rows_may_have_further_columns_but_lack_none(tmp_path: Path) -> None:
+    folder = put(tmp_path, "rope", [SCORE])
+    rows = folder / "rows.csv"
+    head, row = rows.read_text().splitlines()
+    rows.write_text(f"{head},more\n{row},1\n")
+    assert read_record(folder).status == "done"
+    rows.write_text(f"{head.replace('ci_low', 'confidence')}\n{row}\n")
+    found = read_record(folder)
+    assert found.status == "damaged"
+    assert "rows.csv lacks the columns ci_low, as in an earlier version" in str(found.reason)
 
 
 def test_a_schema_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

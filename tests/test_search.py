@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -310,6 +311,19 @@ def test_every_choice_has_a_checkpoint_of_its_own(tmp_path: Path) -> None:
         for subset, seed in itertools.product(("copy", "reverse"), (1000, 1001)):
             found.add(phases.checkpoint(task, subset, seed, Candidate(lr, value)))
     assert len(found) == 2 * 3 * 2 * 2
+
+
+def test_only_a_later_phase_depends_on_the_search(tmp_path: Path) -> None:
+    """Another search may choose another model to start from."""
+    phases = Phases(plugins.load("encoding", "rope"), tmp_path, "cpu", "fp32")
+    first = []
+    second = []
+    for rates in (GRID, GRID[:2]):
+        task = resolve(RunOptions(cache=tmp_path, tune=Tuning(rates)), "copying")
+        first.append(phases.identity(task, None, 0, LOW))
+        second.append(phases.identity(replace(task, start=task), None, 0, LOW))
+    assert first[0] == first[1]
+    assert second[0] != second[1]
 
 
 def test_training_goes_on_after_a_look_at_held_out_batches(

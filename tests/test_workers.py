@@ -83,6 +83,15 @@ def test_the_worker_of_a_run_speaks_about_it() -> None:
         heard.hear("a", SavingFailed("the disk is full"))
 
 
+def test_a_bar_of_another_title_is_another_bar() -> None:
+    """A bar stays open if its work fails."""
+    heard, shown, _ = relay(1)
+    heard.hear("a", Event(0, "begins"))
+    for title in ("train", "evaluate"):
+        heard.hear("a", Event(0, Bar(title, 9, initial=2)))
+    assert shown.said[1:] == [("run 0", "moved", "train", 2), ("run 0", "moved", "evaluate", 2)]
+
+
 def test_what_all_workers_found_is_shown_once() -> None:
     heard, shown, runs = relay(3)
     for worker in "ab":

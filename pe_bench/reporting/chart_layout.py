@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 Limits = tuple[float, float]
 Box = tuple[float, float, float, float]  # left, bottom, right, top
 
+CHARACTERS = 46  # of tick labels along an axis
 MOST_TICKS = 8  # labels that fit on an axis of lengths
 TICK_WIDTH = 14  # characters per line of a tick label of a task's part
 MOST_LOG_TICKS = 6  # on a logarithmic axis
@@ -66,10 +67,14 @@ def keep_apart(values: Sequence[float], *, log: bool, most: int = MOST_TICKS) ->
         most: maximum number of labels.
     """
     places = [math.log(value) if log else value for value in values]
-    least = max((places[-1] - places[0]) / most, 0.05 if log else 0.0)
+    extent = places[-1] - places[0]
+    least = max(extent / most, 0.05 if log else 0.0)
+    widths = [len(f"{value:,.0f}") * extent / CHARACTERS for value in values]
     kept: list[int] = []
     for index in reversed(range(len(values))):
-        if not kept or places[kept[-1]] - places[index] >= least:
+        last = kept[-1] if kept else index
+        room = (widths[last] + widths[index]) / 2 + extent / CHARACTERS
+        if not kept or places[last] - places[index] >= max(least, room):
             kept.append(index)
     return [values[index] for index in reversed(kept)]
 

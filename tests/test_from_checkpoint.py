@@ -419,6 +419,17 @@ def test_a_file_is_no_checkpoint(checkpoint: Path, run: Any) -> None:
         run("rope", origin=str(checkpoint / "config.json"))
 
 
+def test_an_unknown_name_may_be_meant_as_a_folder(run: Any) -> None:
+    with pytest.raises((InputError, InputErrors)) as caught:
+        run("rope", origin="smollm")
+    text = str(caught.value)
+    assert "there is no encoding 'smollm' (did you mean" in text
+    assert "or the folder of a checkpoint" in text
+    with pytest.raises((InputError, InputErrors), match="rope has no option 'bases'") as caught:
+        run("rope", origin="rope:bases=5")
+    assert "folder of a checkpoint" not in str(caught.value)
+
+
 @pytest.mark.slow
 def test_prompts_are_trained_where_nothing_else_is_asked_for(
     checkpoint: Path, tmp_path: Path

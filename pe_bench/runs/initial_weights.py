@@ -65,7 +65,12 @@ def load_origin(spec: str) -> Plugin:
     if folder.is_file() and folder.suffix != ".py":
         raise InputError(f"{folder} is a file: give the folder of a checkpoint, or an encoding")
     if not folder.is_dir() or (folder / "encoding.py").is_file():
-        return plugins.load("encoding", spec)
+        try:
+            return plugins.load("encoding", spec)
+        except InputError as error:
+            if where in plugins.names("encoding") or Path(where).exists():
+                raise
+            raise InputError(f"{error}, or the folder of a checkpoint") from None
     checkpoint = open_checkpoint(folder)
     checkpoint.tokenizer()  # refuses a folder without one
     checkpoint.check_files()

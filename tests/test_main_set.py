@@ -16,7 +16,7 @@ from pe_bench.reporting.families import FAMILIES, MAIN_SET, in_main_set
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.sensitivity import describe_sensitivity, measure_signal
 from pe_bench.reporting.tables import Table, read_tables
-from pe_bench.reporting.task_summary import find_limits, is_quality, task_scores
+from pe_bench.reporting.task_summary import find_blocks, find_limits, is_quality, task_scores
 from pe_bench.results.measurement import Measurement
 from pe_bench.stats.ranking import rank_correlations
 
@@ -71,6 +71,22 @@ def test_only_trained_models_are_compared(
     put(tmp_path, "rope", [Measurement("all", "bits_per_byte", 1.0, 9)], settings=settings)
     (table,) = read_tables(tmp_path)
     assert is_quality(table) == counts
+
+
+def test_adapted_models_are_not_averaged_with_others(tmp_path: Path) -> None:
+    for origin in ({}, {"from": {"encoding": "rope", "version": "1"}}):
+        for task in ("one", "two"):
+            for encoding in ("rope", "nope", "alibi"):
+                digest = f"{task}{'from' in origin}"
+                rows = [Measurement("all", "bits_per_byte", 1.0, 9)]
+                put(tmp_path, encoding, rows, task=task, settings=origin, settings_digest=digest)
+    blocks = find_blocks(read_tables(tmp_path))
+    assert {block.title for block in blocks} == {
+        "All tasks · quick · strict",
+        "All tasks · quick · strict · from rope",
+    }
+    for block in blocks:
+        assert len({table.origin for table in block.tables}) == 1
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,8 @@ def describe_settings(tables: Sequence[Table]) -> str:
     parts = [f"preset {about.preset}", f"protocol {about.protocol}"]
     if len(tables) == 1 and about.data.get("label"):
         parts.append(f"data {about.data['label']}")
-    origin = (about.settings.get("from") or {}).get("encoding")
-    if origin:
-        parts.append(f"adapted from models with {display_name(origin)}")
+    if tables[0].origin:
+        parts.append(f"adapted from models with {display_name(tables[0].origin)}")
     parts += _describe_sizes(tables)
     if (about.settings.get("train") or {}).get("steps"):
         tuned = about.settings.get("tune")

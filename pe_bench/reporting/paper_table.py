@@ -141,9 +141,8 @@ def _groups(tables: Sequence[Table]) -> list[list[Table]]:
     groups: dict[tuple[object, ...], list[Table]] = {}
     for table in tables:
         about = table.about
-        origin = (about.settings.get("from") or {}).get("encoding")
         tuned = bool(about.settings.get("tune"))
-        shared = (about.preset, about.protocol, origin, tuned, about.measures_time)
+        shared = (about.preset, about.protocol, table.origin, tuned, about.measures_time)
         number = 0
         while any(one.about.task == about.task for one in groups.get((*shared, number), [])):
             number += 1

@@ -60,8 +60,12 @@ class Table:
         about = self.about
         data = about.data.get("label", "")
         title = f"{about.task} · {about.preset} · {about.protocol} · data={data}"
-        origin = (about.settings.get("from") or {}).get("encoding")
-        return f"{title} · from {origin}" if origin else title
+        return f"{title} · from {self.origin}" if self.origin else title
+
+    @property
+    def origin(self) -> str:
+        """The encoding or checkpoint that the models start from; empty: they start from scratch."""
+        return str((self.about.settings.get("from") or {}).get("encoding") or "")
 
     @property
     def heading(self) -> str:

@@ -34,9 +34,7 @@ class Block:
     @property
     def title(self) -> str:
         """The settings that all tables share."""
-        about = self.tables[0].about
-        tuned = " · tuned" if about.tuning else ""
-        return f"All tasks · {about.preset} · {about.protocol}{tuned}"
+        return " · ".join(["All tasks", *shared_settings(self.tables[0])])
 
     @cached_property
     def tasks(self) -> list[TaskScores]:
@@ -63,22 +61,28 @@ class Block:
 
 def is_quality(table: Table) -> bool:
     """Return whether a table has scores of trained models, not times or untrained models."""
-    settings = table.about.settings
-    trained = (settings.get("train") or {}).get("steps") != 0 or bool(settings.get("from"))
-    return trained and not table.about.measures_time
+    steps = (table.about.settings.get("train") or {}).get("steps")
+    return (steps != 0 or table.origin != "") and not table.about.measures_time
+
+
+def shared_settings(table: Table) -> tuple[str, ...]:
+    """Return the settings that all tables of a leaderboard share: their texts in its title."""
+    about = table.about
+    tuned = "tuned" if about.tuning else ""
+    origin = f"from {table.origin}" if table.origin else ""
+    return tuple(filter(None, [about.preset, about.protocol, tuned, origin]))
 
 
 def find_blocks(tables: Sequence[Table]) -> list[Block]:
-    """Return a block for each preset, protocol and tuning, if it has several tasks and encodings.
+    """Return a block for all tables that share settings, if it has several tasks and encodings.
 
     If a task has several tables, the one with the most encodings counts, and among these the one
     with the largest model. A block is a complete grid of encodings and tasks, chosen to have as
     many cells as possible.
     """
-    groups: dict[tuple[str, str, bool], list[Table]] = {}
+    groups: dict[tuple[str, ...], list[Table]] = {}
     for table in filter(is_quality, tables):
-        about = table.about
-        groups.setdefault((about.preset, about.protocol, bool(about.tuning)), []).append(table)
+        groups.setdefault(shared_settings(table), []).append(table)
     blocks = [_make_block(group) for group in groups.values()]
     return [b for b in blocks if len(b.tables) > 1 and len(b.encodings) >= FEWEST_ENCODINGS]
 

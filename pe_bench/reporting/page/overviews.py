@@ -1,4 +1,4 @@
-"""The leaderboards over tasks, one for each preset and protocol."""
+"""The leaderboards over tasks."""
 
 from collections.abc import Sequence
 
@@ -14,26 +14,25 @@ from pe_bench.reporting.task_summary import (
     describe_notes,
     find_limits,
     is_quality,
+    shared_settings,
     standing_cells,
 )
 
 
 def list_overviews(sections: Sequence[TableSection], blocks: Sequence[Block]) -> list[Overview]:
-    """Return a leaderboard for each preset and protocol, tuned or not."""
-    groups: dict[tuple[str, str, bool], list[TableSection]] = {}
+    """Return a leaderboard for all tables that share settings."""
+    groups: dict[tuple[str, ...], list[TableSection]] = {}
     for section in sections:
-        about = section.table.about
         if is_quality(section.table):
-            key = (about.preset, about.protocol, bool(about.tuning))
-            groups.setdefault(key, []).append(section)
+            groups.setdefault(shared_settings(section.table), []).append(section)
     found = []
-    for (preset, protocol, tuned), own in groups.items():
+    for settings, own in groups.items():
         if len(own) == 1:  # the table itself is enough
             continue
         tables = [section.table for section in own]
         block = next((b for b in blocks if any(b.tables[0] is table for table in tables)), None)
-        title = " · ".join(filter(None, [preset, protocol, "tuned" if tuned else ""]))
-        found.append(_overview(title, preset, own, block))
+        preset = own[0].table.about.preset
+        found.append(_overview(" · ".join(settings), preset, own, block))
     return found
 
 

@@ -320,7 +320,7 @@ def ramp_by_index(
 def read_factors(text: str, planes: int) -> list[float]:
     """Return one number per plane, from a text with ';' as separator.
 
-    A file of numbers would not do: a run is identified by its spec, not by the file's content.
+    Files are not accepted: a spec identifies a run, and would not change with a file's content.
 
     Raises:
         InputError: anything but `planes` positive numbers.

@@ -225,12 +225,12 @@ def _set_axes(axis: Axes, chart: CurveChart, layout: Layout) -> None:
 
 
 def _label_heights(axis: Axes, chart: CurveChart, layout: Layout) -> None:
-    """Write the numbers of the y axis at the left of every panel of a column."""
+    """Write the tick labels of the y axis to the left of each panel in a column."""
     scale = Scale(*chart.y_limits, chart.log_y)
     ticks = scale.ticks()
     labels = [f"{tick:,g}" for tick in ticks]
     axis.tick_params(axis="y", length=0)
-    axis.set_yticks(scale(ticks), labels)  # reserves the width
+    axis.set_yticks(scale(ticks), labels)  # the layout reserves space for these
     for low in list(layout.column(0).values())[1:]:
         for height, label in zip(low + scale(ticks), labels, strict=True):
             text = axis.annotate(
@@ -243,7 +243,7 @@ def _label_heights(axis: Axes, chart: CurveChart, layout: Layout) -> None:
                 ha="right",
                 va="center_baseline",
             )
-            text.set_in_layout(False)  # a tick would take five times as long
+            text.set_in_layout(False)  # five times as fast as a tick
 
 
 def _write_above(axis: Axes, y: float, label: str) -> None:

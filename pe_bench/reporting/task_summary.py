@@ -66,7 +66,7 @@ def is_quality(table: Table) -> bool:
 
 
 def shared_settings(table: Table) -> tuple[str, ...]:
-    """Return the settings that all tables of a leaderboard share: their texts in its title."""
+    """Return the settings that all tables of a leaderboard share, as its title shows them."""
     about = table.about
     tuned = "tuned" if about.tuning else ""
     origin = f"from {table.origin}" if table.origin else ""

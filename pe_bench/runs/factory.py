@@ -65,7 +65,7 @@ class RunFactory:
         shipped = label.partition(":")[0] in plugins.names("encoding")
         if shipped and with_rotation(label, checkpoint.config)[0] != full:
             label = spec  # the spec states a default of the encoding; the checkpoint's differs
-        # `given` stays the spec without these options, from which workers make the same run.
+        # Workers build the same run from `given`, so it must not have the checkpoint's options.
         return replace(plugins.load("encoding", full), label=label, given=plugin.given)
 
     def task(self, spec: str, *, asked: bool = True) -> ResolvedTask:

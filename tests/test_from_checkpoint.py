@@ -22,7 +22,7 @@ from pe_bench.cli import main
 from pe_bench.config import AdaptConfig, BlockConfig, ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError, InputErrors
-from pe_bench.grid import evaluation_time
+from pe_bench.grid import checkpoint_time
 from pe_bench.grid.executors.work import RunSpec
 from pe_bench.pretrained.checkpoint import open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
@@ -351,19 +351,41 @@ def test_ruler_for_a_base_model(checkpoint: Path, tmp_path: Path) -> None:
     assert set(points["value"].dropna()) <= {0.0, 100.0}
 
 
-def test_a_plan_says_how_long_an_evaluation_takes(
+@pytest.mark.slow
+def test_a_plan_says_how_long_work_with_a_checkpoint_takes(
     checkpoint: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(evaluation_time, "MEASURED", 0.0)
-    assert evaluation_time._measure_speed(SHAPE, "cpu", "fp32", 1) > 0
-    monkeypatch.setattr(evaluation_time, "_measure_speed", lambda *_: 1e5)
-    words = f"run --encoding rope nope --task {SMALL} --train.length 32 --dry-run --results"
-    assert main([*words.split(), str(tmp_path), "--from", str(checkpoint)]) == 0
-    said = "".join(capsys.readouterr())
-    assert re.search(r"evaluation: \d+ TFLOP in matrix products, at least \d+ (s|min)", said)
+    monkeypatch.setattr(checkpoint_time, "MEASURED", 0.0)
+    assert checkpoint_time._measure_speed(SHAPE, "cpu", "fp32", 1) > 0
+    monkeypatch.setattr(checkpoint_time, "_measure_speed", lambda *_: 1e3)
+    words = f"run --encoding rope --task {SMALL} --train.length 32 --dry-run --results"
+    command = [*words.split(), str(tmp_path), "--from", str(checkpoint)]
+
+    def planned(*options: str) -> dict[str, float]:
+        """Return the numbers of the line, with those of TFLOP in units of FLOP."""
+        assert main([*command, *options]) == 0
+        said = "".join(capsys.readouterr())
+        found = re.search(r"matrix products: (.*) TFLOP; at least (.*) s at the 0 GFLOP/s", said)
+        assert found is not None
+        parts = dict(part.split() for part in found[1].split(" TFLOP, "))
+        return {name: 1e12 * float(number) for name, number in parts.items()} | {
+            "seconds": float(found[2])
+        }
+
+    monkeypatch.setattr(checkpoint_time, "show_duration", lambda seconds: f"{seconds} s")
+    evaluation = planned()
+    assert evaluation.keys() == {"evaluation", "seconds"}
+    full = planned("--adapt.steps", "10", "--adapt.method", "full")
+    low_rank = planned("--adapt.steps", "10", "--adapt.method", "lora", "--adapt.rank", "2")
+    twice = planned("--adapt.steps", "20", "--adapt.method", "full")
+    assert full["evaluation"] == low_rank["evaluation"] == evaluation["evaluation"]
+    assert twice["training"] == pytest.approx(2 * full["training"], rel=0.02)
+    assert low_rank["training"] == pytest.approx(2 / 3 * full["training"], rel=0.02)
+    whole = full["training"] + full["evaluation"]
+    assert full["seconds"] == pytest.approx(whole / 1e3, rel=0.02)
 
 
 def test_an_mlp_without_gate_has_no_low_rank_gate() -> None:

@@ -10,11 +10,11 @@ from time import sleep
 import torch
 
 from pe_bench.errors import CRASHES, InputError
+from pe_bench.grid.checkpoint_time import describe_work, uses_checkpoint
 from pe_bench.grid.cost import describe_training
 from pe_bench.grid.display import Display
 from pe_bench.grid.division import find_division
 from pe_bench.grid.estimate import Estimates, find_records
-from pe_bench.grid.evaluation_time import describe_evaluation, only_evaluates
 from pe_bench.grid.executors.executor import Executor
 from pe_bench.grid.executors.serial import Serial, execute
 from pe_bench.grid.outdated import describe_changed_code
@@ -142,12 +142,12 @@ def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGr
 
 def _describe_work(spec: GridSpec, executor: Executor, runs: Sequence[Run]) -> None:
     """Print the operations and the time of runs without an estimate from earlier runs."""
-    evaluated = [run for run in runs if only_evaluates(run)]
-    trained = [run for run in runs if not only_evaluates(run)]
+    given = [run for run in runs if uses_checkpoint(run)]
+    trained = [run for run in runs if not uses_checkpoint(run)]
     lanes = executor.lanes or 1
     with contextlib.suppress(*CRASHES):  # the runs report their errors
         threads = threads_of_run(spec.options.preset, spec.device, alone=lanes == 1)
-        line = describe_evaluation(evaluated, threads, lanes)
+        line = describe_work(given, threads, lanes)
         if line:
             info(line)
         if trained and spec.options.preset != "quick":

@@ -52,23 +52,24 @@ def settings(task: str, **changed: Any) -> dict[str, Any]:
     return found | changed
 
 
-def tuning(encoding: str, place: int) -> dict[str, Any]:
-    """Return a search for a learning rate; that of every third encoding ends at the edge."""
-    rate = (0.002, 0.0005, 0.004)[place % 3]
+def tuning(encoding: str, place: int, phases: Sequence[str] = ("all",)) -> dict[str, Any]:
+    """Return a search for the learning rate of each phase; a rate of 0.004 is at the edge."""
+    rates = dict(zip(phases, ((0.002, 0.0005, 0.004) * 2)[place % 3 :], strict=False))
     tried = []
-    for seed in (1000, 1001):
-        for lr in (0.0005, 0.002, 0.004):
-            loss = 0.25 + lr + seed / 1e5
-            tried.append({"phase": "all", "lr": lr, "seed": seed, "training_loss": loss})
+    for phase in phases:
+        for seed in (1000, 1001):
+            for lr in (0.0005, 0.002, 0.004):
+                loss = 0.25 + lr + seed / 1e5
+                tried.append({"phase": phase, "lr": lr, "seed": seed, "training_loss": loss})
     search = {
         "task": "mqar",
         "encoding": encoding,
         "encoding_version": "3",
-        "lr": {"all": rate},
-        "values": {"all": "7" if encoding == OWN else None},
+        "lr": rates,
+        "values": {phase: "7" if encoding == OWN else None for phase in phases},
         "option": "size" if encoding == OWN else None,
-        "at_edge": {"all": rate == 0.004},
-        "trainings": {"all": 3.5 + place},
+        "at_edge": {phase: rate == 0.004 for phase, rate in rates.items()},
+        "trainings": {phase: 3.5 + place for phase in phases},
         "tried": tried,
     }
     return {"task": search}

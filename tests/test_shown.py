@@ -111,7 +111,9 @@ def make(root: Path) -> dict[str, str]:
         shown["terminal.txt"] = terminal_texts(records, tables, root / "untuned")
         shown["runs.csv"] = tidy_rows(records[:2]).to_csv(index=False, float_format="%.6g")
         captions = draw_papers(tables, root / "figures")
-        drawn += other_pictures(tables, *read_tables(root / "many"))
+        drawn += other_pictures(
+            tables, *read_tables(root / "many"), read_tables(root / "untuned")[1]
+        )
     shown["pictures.txt"] = "\n".join([*drawn, captions])
     return shown
 
@@ -129,6 +131,7 @@ def paper_tables(tables: Sequence[Table]) -> str:
         [
             write_tables(select_tables(tables), "all", names=names, comments=["one", "two"]),
             write_tables(recall, "recall", families=True),
+            write_tables(of_tasks(tables, "reading.py"), "adapted"),
             write_tables(select_tables(recall, None, pair), "pair", encodings=pair),
         ]
     )
@@ -149,6 +152,7 @@ def terminal_texts(records: Sequence[RunRecord], tables: Sequence[Table], other:
         *sentences.describe(verdicts.judge(compared, OWN, ROPE)),
         *sentences.describe(verdicts.judge(wide, ROPE, FREE)),
         *sentences.describe(verdicts.judge(make_tables(untuned), ROPE, OWN)),
+        *sentences.describe(verdicts.judge(make_tables(untuned), ROPE, FREE)),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -162,7 +166,7 @@ def draw_papers(tables: Sequence[Table], folder: Path) -> str:
     return "".join(captions)
 
 
-def other_pictures(tables: Sequence[Table], many: Table) -> list[str]:
+def other_pictures(tables: Sequence[Table], many: Table, untuned: Table) -> list[str]:
     """Return the pictures that no report of these results has."""
     weights = np.array([[[1, 0, 0], [0.25, 0.75, 0], [0.5, 0.1, 0.4]]] * 2)
     maps = AttentionMaps({1: weights}, ["the", "ö", "."], 2, ["title", "more"])
@@ -175,6 +179,7 @@ def other_pictures(tables: Sequence[Table], many: Table) -> list[str]:
         "many curves": draw_curves(many, ROPE),
         "many parts": draw_scores(many),
         "forest": draw_forest(found),
+        "forest of equal numbers": draw_forest(verdicts.judge([untuned], ROPE, FREE)),
         "attention": draw_attention(maps, [1]),
     }
     return [f"== {name}\n{describe_picture(figure)}" for name, figure in figures.items()]

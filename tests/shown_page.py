@@ -29,7 +29,8 @@ def shorten(text: str, known: str = "") -> str:
     lines: list[str] = []
     seen = {*known.splitlines()}
     for line in text.splitlines():
-        lines.append(f"{line[:LONG]}..." if len(line) > LONG and line in seen else line)
+        again = len(line) > LONG and line in seen and not line.startswith("|")
+        lines.append(f"{line[:LONG]}..." if again else line)
         seen.add(line)
     return "\n".join(lines)
 

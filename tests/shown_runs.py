@@ -55,7 +55,7 @@ def settings(task: str, **changed: Any) -> dict[str, Any]:
 def tuning(encoding: str, place: int, phases: Sequence[str] = ("all",)) -> dict[str, Any]:
     """Return a search for the learning rate of each phase; a rate of 0.004 is at the edge."""
     rates = dict(zip(phases, ((0.002, 0.0005, 0.004) * 2)[place % 3 :], strict=False))
-    tried = []
+    tried: list[dict[str, Any]] = []
     for phase in phases:
         for seed in (1000, 1001):
             for lr in (0.0005, 0.002, 0.004):

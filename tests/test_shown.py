@@ -111,9 +111,9 @@ def make(root: Path) -> dict[str, str]:
         shown["terminal.txt"] = terminal_texts(records, tables, root / "untuned")
         shown["runs.csv"] = tidy_rows(records[:2]).to_csv(index=False, float_format="%.6g")
         captions = draw_papers(tables, root / "figures")
-        drawn += other_pictures(
-            tables, *read_tables(root / "many"), read_tables(root / "untuned")[1]
-        )
+        (many,) = read_tables(root / "many")
+        _, untuned = read_tables(root / "untuned")
+        drawn += other_pictures(tables, many, untuned)
     shown["pictures.txt"] = "\n".join([*drawn, captions])
     return shown
 

@@ -30,6 +30,7 @@ from pe_bench.results.record import RunRecord
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap, View
 from pe_bench.system.files import slug
 
+ADDITION = "addition:digits=3"
 MANY = [f"{'mpxy'[n % 4]}{n}.py" for n in range(8)]
 SEEDS = (4, 0, 2)
 NEAR = "near-in-distribution"
@@ -143,14 +144,14 @@ def put_parts(root: Path) -> None:
             for number, name in enumerate(parts):
                 training = {"loss": 0.25 + seed * number / 8, "seconds": 5.0 + number + place}
                 costs[name] = {"training": training}
-            put(root, "addition:digits=3", encoding, seed, rows, place=place, digest="d3-parts",
+            put(root, ADDITION, encoding, seed, rows, place=place, digest="d3-parts",
                 headline=Headline("exact_match", "all"), views=views, max_train_axis=20,
                 costs=costs, tuning=tuning(encoding, place, [*parts]))  # fmt: skip
     rows = [
         Measurement("all", "exact_match", 1.5, 9),
         Measurement("short", "exact_match", 3.5, 9, length=12),
     ]
-    put_baselines(root, "addition:digits=3", "d3-parts", {"constant": rows})
+    put_baselines(root, ADDITION, "d3-parts", {"constant": rows})
 
 
 def put_losses(root: Path) -> None:
@@ -251,7 +252,7 @@ def write_many(root: Path) -> None:
     """Write a task with more encodings than fit into a panel."""
     views = (
         Curve("far", "accuracy", "far away"),
-        Curve("far", "perplexity", log_y=True),
+        Curve("far", "mean_logit", log_y=True),
         Column("far", "accuracy"),
         Column("near", "accuracy"),
     )
@@ -261,7 +262,7 @@ def write_many(root: Path) -> None:
             value = 50 + noise(place, length) - length / 2
             low, high = value - 2, value + 3
             rows.append(Measurement("far", "accuracy", value, 9, 1, length, "", low, high))
-            rows.append(Measurement("far", "perplexity", 5 * length + 2 * place, 9, 1, length))
+            rows.append(Measurement("far", "mean_logit", 5 * length + 2 * place, 9, 1, length))
         rows.append(Measurement("near", "accuracy", 70 + noise(place), 9, 1, 8, "", 60, 80))
         if place == 2:
             rows = [replace(row, status="not_learned") for row in rows]

@@ -144,12 +144,17 @@ def terminal_texts(records: Sequence[RunRecord], tables: Sequence[Table], other:
     untuned = [r for r in earlier if r.settings_digest == "d8-untuned" and r.folder]
     ran = [r.folder for r in untuned if r.encoding == OWN and r.folder]
     compared = of_tasks(tables, "addition", "flipflop", "passkey")
+    families = [*compared, *of_tasks(tables, "mqar")[:1]]
+    unclear = verdicts.judge(of_tasks(tables, "addition", "passkey"), OWN, ROPE)
     wide = [table for table in tables if table.about.settings_digest == "d2-wide"]
+    found = [verdicts.judge(compared, OWN, ROPE), verdicts.judge(compared, ROPE, OWN)]
     parts = [
+        *map(sentences.title, [*found, unclear]),
         summarize(ran, earlier),
         summarize(recall, wide=True),
-        ranks.describe_ranks(compared),
-        *sentences.describe(verdicts.judge(compared, OWN, ROPE)),
+        ranks.describe_ranks(families),
+        *sentences.describe(found[0]),
+        *sentences.describe(found[1]),
         *sentences.describe(verdicts.judge(wide, ROPE, FREE)),
         *sentences.describe(verdicts.judge(make_tables(untuned), ROPE, OWN)),
         *sentences.describe(verdicts.judge(make_tables(untuned), ROPE, FREE)),
@@ -180,7 +185,7 @@ def other_pictures(tables: Sequence[Table], many: Table, untuned: Table) -> list
         "many parts": draw_scores(many),
         "forest": draw_forest(found),
         "forest of equal numbers": draw_forest(verdicts.judge([untuned], ROPE, FREE)),
-        "attention": draw_attention(maps, [1]),
+        "attention": draw_attention(maps, [1, 0]),
     }
     return [f"== {name}\n{describe_picture(figure)}" for name, figure in figures.items()]
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from helpers import some_slow
 from made_runs import CURVE, PART_COLUMNS, PARTS, SCORE, TEST, Rows, put, read_table
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -71,7 +72,7 @@ def check_texts(figure: Figure) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_slow(KINDS, ["one curve", "parts"]))
 def test_labels_fit_and_do_not_overlap(tmp_path: Path, kind: str, width: float) -> None:
     rows, views = KINDS[kind]
     for encoding in LONG:

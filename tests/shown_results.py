@@ -221,6 +221,17 @@ def write_untuned(root: Path) -> None:
                 **rates)  # fmt: skip
 
 
+def write_small_sizes(root: Path) -> None:
+    """Write a task of losses at three sizes, with one seed and few encodings."""
+    for width in (96, 24, 48):
+        model = {"layers": 2, "heads": width // 12, "width": width, "mlp_width": 96}
+        for place, encoding in enumerate((ROPE, OWN)):
+            loss = 1.25 + (width == 48) * place / 4 - place / 8
+            put(root, "flipflop", encoding, 3, [Measurement("all", "bits_per_byte", loss, 9)],
+                place=place, digest=f"d11-{width}", headline=Headline("bits_per_byte", "all"),
+                settings=settings("flipflop", model=model), parameters=9000 + width**2)  # fmt: skip
+
+
 def put_times(root: Path) -> None:
     """Write a task that measures times."""
     views = (Column("step", "forward_ms"), Curve("step", "forward_ms", log_y=True))

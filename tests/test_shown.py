@@ -45,6 +45,8 @@ from pe_bench.reporting.paper_captions import describe_figure
 from pe_bench.reporting.paper_curves import draw_paper_costs
 from pe_bench.reporting.paper_table import write_tables
 from pe_bench.reporting.selection import select_tables
+from pe_bench.reporting.size_chart import draw_sizes
+from pe_bench.reporting.sizes import Ladder, describe_sizes, find_ladders
 from pe_bench.reporting.tables import Table, make_tables, read_tables
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
@@ -94,6 +96,7 @@ def make(root: Path) -> dict[str, str]:
     made.write_results(root / "results")
     made.write_many(root / "many")
     made.write_untuned(root / "untuned")
+    made.write_small_sizes(root / "sizes")
     drawn: list[str] = []
     records = read_records(root / "results")
     tables = make_tables(records)
@@ -113,7 +116,9 @@ def make(root: Path) -> dict[str, str]:
         captions = draw_papers(tables, root / "figures")
         (many,) = read_tables(root / "many")
         _, untuned = read_tables(root / "untuned")
-        drawn += other_pictures(tables, many, untuned)
+        (ladder,) = find_ladders(read_tables(root / "sizes"))
+        shown["terminal.txt"] += describe_sizes([ladder], ["sizes.png"])
+        drawn += other_pictures(tables, many, untuned, ladder)
     shown["pictures.txt"] = "\n".join([*drawn, captions])
     return shown
 
@@ -171,7 +176,9 @@ def draw_papers(tables: Sequence[Table], folder: Path) -> str:
     return "".join(captions)
 
 
-def other_pictures(tables: Sequence[Table], many: Table, untuned: Table) -> list[str]:
+def other_pictures(
+    tables: Sequence[Table], many: Table, untuned: Table, ladder: Ladder
+) -> list[str]:
     """Return the pictures that no report of these results has."""
     weights = np.array([[[1, 0, 0], [0.25, 0.75, 0], [0.5, 0.1, 0.4]]] * 2)
     maps = AttentionMaps({1: weights}, ["the", "ö", "."], 2, ["title", "more"])
@@ -181,6 +188,7 @@ def other_pictures(tables: Sequence[Table], many: Table, untuned: Table) -> list
     quality = of_tasks(tables, "addition")
     figures = {
         "paper costs": draw_paper_costs(times, quality, 3.25, names, times.ranking()),
+        "sizes": draw_sizes(ladder),
         "many curves": draw_curves(many, ROPE),
         "many parts": draw_scores(many),
         "forest": draw_forest(found),

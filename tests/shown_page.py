@@ -1,6 +1,7 @@
 """The text and the data of the page, without its scripts and styles."""
 
 import json
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -25,12 +26,15 @@ def page_text(html: str, known: str) -> tuple[str, str]:
 
 
 def shorten(text: str, known: str = "") -> str:
-    """Return a text with only the beginning of long lines that are repeated, or in another text."""
+    """Return a text with only the beginning of long lines that are repeated, or in another text.
+
+    Cells of tables are not padded.
+    """
     lines: list[str] = []
     seen = {*known.splitlines()}
     for line in text.splitlines():
         again = len(line) > LONG and line in seen and not line.startswith("|")
-        lines.append(f"{line[:LONG]}..." if again else line)
+        lines.append(f"{line[:LONG]}..." if again else re.sub(" +", " ", line))
         seen.add(line)
     return "\n".join(lines)
 

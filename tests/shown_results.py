@@ -65,7 +65,7 @@ def put_recall(root: Path) -> None:
         Curve(NEAR, "token_accuracy", x="context", log_x=False),
         Curve(NEAR, "own_loss", log_y=True),
         Heatmap("grid", "accuracy", "cells by depth", trained=(1, 8)),
-        Gallery("grid", "mean_logit", "logits", "mean logit"),
+        Gallery("logits", "mean_logit", "mean logits", "mean logit"),
     )
     for place, (encoding, mean) in enumerate(
         {OWN: 81.3, ROPE: 62.7, FREE: 58.1, WIDE: 41.9}.items()
@@ -166,7 +166,9 @@ def put_losses(root: Path) -> None:
                 rows.append(Measurement("test", "bits_per_byte", loss, 9, 0.01, length))
             put(root, "flipflop", encoding, seed, rows, place=place, digest="d4-losses",
                 headline=Headline("bits_per_byte", "all"), views=views,
-                environment={"device": "CPU", "git": None}, options=None)  # fmt: skip
+                environment={"device": "CPU", "git": None}, options=None,
+                sources={"tokenizer": "my.json",
+                         "data": {"": "/texts", "books": "/b"}})  # fmt: skip
 
 
 def put_adapted(root: Path) -> None:
@@ -190,7 +192,8 @@ def put_adapted(root: Path) -> None:
             low, high = mean - 1.5, mean + 2
             rows.append(Measurement("new", "perplexity", mean, 20, 0.3, length, "", low, high))
         put(root, "reading.py", label, 2, rows, place=place, digest="d5-adapted", settings=changed,
-            headline=Headline("perplexity", "old"), views=views, preset="small", protocol="paper",
+            headline=Headline("tail_bits_per_byte", "new"), views=views,
+            preset="small", protocol="paper",
             adaptation={"encoding": name, "from": "rope", "config": config, "unchanged": not place},
             options=("--adapt.steps=100", "--data", "DIR") if place else None, tuning=None,
             data={"label": "books-77"}, sources={"task": "tasks/reading.py"})  # fmt: skip
@@ -215,7 +218,10 @@ def write_untuned(root: Path) -> None:
         for digest, tuned in (("d7-tuned", True), ("d8-untuned", False)):
             value = (55.5, 52.5, 52.5)[place] + (1.75 if tuned else 0)
             rows = [Measurement("far", "accuracy", value, 40, ci_low=value - 5, ci_high=value + 6)]
-            rates = {} if tuned else {"tuning": None, "settings": settings("mqar", tune=None)}
+            rates: dict[str, Any] = {"tuning": None, "settings": settings("mqar", tune=None)}
+            if tuned:  # by the rule of an earlier version
+                tune = {"lr": [0.0005, 0.002], "seeds": [1000]}
+                rates = {"settings": settings("mqar", tune=tune)}
             put(root, "mqar", encoding, 3, rows, place=place, digest=digest, items=True,
                 headline=FAR, views=FAR_ONLY, unavailable={"beyond": "too far"},
                 **rates)  # fmt: skip

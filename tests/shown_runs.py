@@ -169,7 +169,7 @@ def cells(place: int, seed: int) -> list[Measurement]:
             logit = 0.5 * depth - length / 10 + noise(place, seed) / 10
             at = (5, 1.0, length, f"{depth}")
             rows.append(Measurement("grid", "accuracy", value, *at))
-            rows.append(Measurement("grid", "mean_logit", logit, *at))
+            rows.append(Measurement("logits", "mean_logit", logit, *at))
     return rows
 
 

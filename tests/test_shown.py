@@ -24,15 +24,14 @@ from matplotlib.figure import Figure
 from shown_page import page_text, shorten
 from shown_pictures import describe_picture
 from shown_runs import FREE, OWN, PUBLISHED, ROPE
+from shown_texts import of_tasks, paper_tables, terminal_texts
 
 from pe_bench.reporting import (
     panels,
     paper_figures,
     pictures,
     published,
-    ranks,
     report,
-    sentences,
     verdicts,
 )
 from pe_bench.reporting.attention_maps import AttentionMaps, draw_attention
@@ -40,15 +39,11 @@ from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.forest import draw_forest
 from pe_bench.reporting.frames import tidy_rows
-from pe_bench.reporting.leaderboard import summarize
 from pe_bench.reporting.paper_captions import describe_figure
 from pe_bench.reporting.paper_curves import draw_paper_costs
-from pe_bench.reporting.paper_table import write_tables
-from pe_bench.reporting.selection import select_tables
 from pe_bench.reporting.size_chart import draw_sizes
 from pe_bench.reporting.sizes import Ladder, describe_sizes, find_ladders
 from pe_bench.reporting.tables import Table, make_tables, read_tables
-from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
 from pe_bench.system import commit
 
@@ -123,54 +118,10 @@ def make(root: Path) -> dict[str, str]:
     return shown
 
 
-def of_tasks(tables: Sequence[Table], *tasks: str) -> list[Table]:
-    return [table for table in tables if table.task_name in tasks]
-
-
-def paper_tables(tables: Sequence[Table]) -> str:
-    """Return LaTeX tables: several tasks, one task with families, two encodings as columns."""
-    recall = [table for table in tables if table.about.settings_digest == "d1-recall"]
-    pair = [FREE, OWN]
-    names = {FREE: "Size & more"}
-    return "\n".join(
-        [
-            write_tables(select_tables(tables), "all", names=names, comments=["one", "two"]),
-            write_tables(recall, "recall", families=True),
-            write_tables(of_tasks(tables, "reading.py"), "adapted"),
-            write_tables(select_tables(recall, None, pair), "pair", encodings=pair),
-        ]
-    )
-
-
-def terminal_texts(records: Sequence[RunRecord], tables: Sequence[Table], other: Path) -> str:
-    """Return the output of commands: summaries of runs, ranks, comparisons of two encodings."""
-    recall = [r.folder for r in records if r.settings_digest == "d1-recall" and r.folder]
-    earlier = read_records(other)
-    untuned = [r for r in earlier if r.settings_digest == "d8-untuned" and r.folder]
-    ran = [r.folder for r in untuned if r.encoding == OWN and r.folder]
-    compared = of_tasks(tables, "addition", "flipflop", "passkey")
-    families = [*compared, *of_tasks(tables, "mqar")[:1]]
-    unclear = verdicts.judge(of_tasks(tables, "addition", "passkey"), OWN, ROPE)
-    wide = [table for table in tables if table.about.settings_digest == "d2-wide"]
-    found = [verdicts.judge(compared, OWN, ROPE), verdicts.judge(compared, ROPE, OWN)]
-    parts = [
-        *map(sentences.title, [*found, unclear]),
-        summarize(ran, earlier),
-        summarize(recall, wide=True),
-        ranks.describe_ranks(families),
-        *sentences.describe(found[0]),
-        *sentences.describe(found[1]),
-        *sentences.describe(verdicts.judge(wide, ROPE, FREE)),
-        *sentences.describe(verdicts.judge(make_tables(untuned), ROPE, OWN)),
-        *sentences.describe(verdicts.judge(make_tables(untuned), ROPE, FREE)),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
 def draw_papers(tables: Sequence[Table], folder: Path) -> str:
     """Draw figures for papers and return their captions."""
     chosen = [table for table in tables if table.about.settings_digest[:2] in ("d1", "d3")]
-    paper_figures.save_figures(chosen, folder, 5.5, names={OWN: "Mine & more"})
+    paper_figures.save_figures(chosen, folder, 3.25, names={OWN: "Mine & more"})
     captions = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.txt"))]
     captions += [f"{describe_figure(table, 'any title')}\n" for table in tables]
     return "".join(captions)

@@ -1,5 +1,6 @@
 """`pe-bench report --width`: figures fit a column, and labels do not overlap."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from pe_bench.cli import main
 from pe_bench.reporting.display import display_names
 from pe_bench.reporting.paper_captions import describe_figure
 from pe_bench.reporting.paper_figures import MOST, plan_figures
-from pe_bench.reporting.paper_panels import STYLE, overlapping, shown_texts
+from pe_bench.reporting.paper_panels import STYLE, finish, overlapping, shown_texts
 from pe_bench.reporting.styles import styles_of
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap, View
@@ -95,6 +96,19 @@ def test_texts_that_overlap_are_found() -> None:
     figure.text(0.999, 0.5, "outside")
     with pytest.raises(AssertionError):
         check_texts(figure)
+
+
+def test_labels_that_overlap_are_removed_at_equal_steps() -> None:
+    figure = Figure(figsize=(2.0, 1.5), layout="constrained")
+    axis = figure.subplots()
+    axis.set_xticks(range(12), [f"{place},000,000" for place in range(12)])
+    axis.set_yticks([0, 1], ["low", "high"])
+    finish(figure)
+    shown = [place for place, label in enumerate(axis.get_xticklabels()) if label.get_text()]
+    steps = {later - place for place, later in pairwise(shown)}
+    assert shown[-1] == 11 and len(steps) == 1 and len(shown) > 1
+    texts = shown_texts(figure)
+    assert overlapping(texts) == [] and {"low", "high"} < {text.get_text() for text in texts}
 
 
 def test_files_have_the_width_and_only_what_was_asked_for(

@@ -180,8 +180,8 @@ def put_adapted(root: Path) -> None:
         Column("new", "tail_bits_per_byte"),
         Curve("new", "perplexity", "pages"),
     )
-    for place, name in enumerate(("rope", "alibi", "mine.py")):
-        label = f"rope -> {name} [100 steps, lora]" if place else "rope -> rope"
+    for place, name in enumerate(("rope", "alibi", "alibi")):
+        label = f"rope -> {name} [100 steps{',;'[place - 1]} lora]" if place else "rope -> rope"
         low, mean, high = 13.5, 14.25 + 1.75 * place, 19.75 + place
         rows = [
             Measurement("old", "perplexity", mean, 20, 0.2, None, "", low, high),
@@ -209,7 +209,7 @@ def put_small(root: Path) -> None:
                 Measurement("near", "correct_prefix", value / 2, 40),
             ]
             put(root, "passkey", encoding, seed, rows, place=place, digest="d6-tuned", items=True,
-                headline=FAR, views=FAR_ONLY)  # fmt: skip
+                headline=FAR, views=FAR_ONLY, notes=("a note",))  # fmt: skip
 
 
 def write_untuned(root: Path) -> None:
@@ -242,7 +242,7 @@ def put_times(root: Path) -> None:
     """Write a task that measures times."""
     views = (Column("step", "forward_ms"), Curve("step", "forward_ms", log_y=True))
     train = {"steps": 0, "lr": 0.1, "batch_size": 1}
-    for place, encoding in enumerate((WIDE, "grüße.py", ROPE)):
+    for place, encoding in enumerate((WIDE, "alibi", ROPE)):
         low, mean = 9 - 2.5 * place, 9.75 - 2.5 * place
         rows = [Measurement("step", "forward_ms", mean, 11, ci_low=low, ci_high=10.25)]
         for length in (128, 1024):

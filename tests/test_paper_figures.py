@@ -98,9 +98,10 @@ def test_texts_that_overlap_are_found() -> None:
         check_texts(figure)
 
 
-def test_labels_that_overlap_are_removed_at_equal_steps() -> None:
+def test_labels_that_overlap_are_removed_and_common_ones_are_centred() -> None:
     figure = Figure(figsize=(2.0, 1.5), layout="constrained")
     axis = figure.subplots()
+    common = (figure.supxlabel("x"), figure.supylabel("y"))
     axis.set_xticks(range(12), [f"{place},000,000" for place in range(12)])
     axis.set_yticks([0, 1], ["low", "high"])
     finish(figure)
@@ -108,6 +109,9 @@ def test_labels_that_overlap_are_removed_at_equal_steps() -> None:
     steps = {later - place for place, later in pairwise(shown)}
     assert shown[-1] == 11 and len(steps) == 1 and len(shown) > 1
     texts = shown_texts(figure)
+    box = axis.get_position()
+    assert common[0].get_position()[0] == pytest.approx((box.x0 + box.x1) / 2)
+    assert common[1].get_position()[1] == pytest.approx((box.y0 + box.y1) / 2)
     assert overlapping(texts) == [] and {"low", "high"} < {text.get_text() for text in texts}
 
 

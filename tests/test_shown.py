@@ -28,7 +28,9 @@ from shown_texts import of_tasks, paper_tables, terminal_texts
 
 from pe_bench.reporting import (
     panels,
+    paper_curves,
     paper_figures,
+    paper_maps,
     pictures,
     published,
     report,
@@ -40,7 +42,6 @@ from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.forest import draw_forest
 from pe_bench.reporting.frames import tidy_rows
 from pe_bench.reporting.paper_captions import describe_figure
-from pe_bench.reporting.paper_curves import draw_paper_costs
 from pe_bench.reporting.size_chart import draw_sizes
 from pe_bench.reporting.sizes import Ladder, describe_sizes, find_ladders
 from pe_bench.reporting.tables import Table, make_tables, read_tables
@@ -57,7 +58,10 @@ SOME_TABLES = (
 
 @contextmanager
 def recording(found: list[str]) -> Iterator[pytest.MonkeyPatch]:
-    """Describe pictures instead of saving them, with published numbers and a commit of the test."""
+    """Describe pictures instead of saving them, with published numbers and a commit of the test.
+
+    Nothing is laid out, which takes time and depends on fonts.
+    """
 
     def save(figure: Figure, paths: Sequence[Path], stamp: str = "", **sizes: Any) -> None:
         for path in paths:
@@ -81,6 +85,8 @@ def recording(found: list[str]) -> Iterator[pytest.MonkeyPatch]:
         patch.setattr(pictures, "save", save)
         patch.setattr(paper_figures, "save", save)
         patch.setattr(panels, "save_each", save_each)
+        for module in (paper_curves, paper_maps):
+            patch.setattr(module, "finish", lambda figure: figure)
         patch.setattr(published, "load", lambda: PUBLISHED)
         patch.setattr(commit, "find_commit", lambda: {"commit": "f" * 40, "dirty": False})
         yield patch
@@ -138,7 +144,7 @@ def other_pictures(
     names = {name: f"{name}!" for name in times.encodings}
     quality = of_tasks(tables, "addition")
     figures = {
-        "paper costs": draw_paper_costs(times, quality, 3.25, names, times.ranking()),
+        "paper costs": paper_curves.draw_paper_costs(times, quality, 3.25, names, times.ranking()),
         "sizes": draw_sizes(ladder),
         "many curves": draw_curves(many, ROPE),
         "many parts": draw_scores(many),

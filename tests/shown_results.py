@@ -145,7 +145,7 @@ def put_parts(root: Path) -> None:
                 training = {"loss": 0.25 + seed * number / 8, "seconds": 5.0 + number + place}
                 costs[name] = {"training": training}
             put(root, ADDITION, encoding, seed, rows, place=place, digest="d3-parts",
-                headline=Headline("exact_match", "all"), views=views, max_train_axis=20,
+                headline=Headline("exact_match", "all"), views=views, fine_tune_length=96,
                 costs=costs, tuning=tuning(encoding, place, [*parts]))  # fmt: skip
     rows = [
         Measurement("all", "exact_match", 1.5, 9),
@@ -193,7 +193,7 @@ def put_adapted(root: Path) -> None:
             rows.append(Measurement("new", "perplexity", mean, 20, 0.3, length, "", low, high))
         put(root, "reading.py", label, 2, rows, place=place, digest="d5-adapted", settings=changed,
             headline=Headline("tail_bits_per_byte", "new"), views=views,
-            preset="small", protocol="paper",
+            preset="small", protocol="paper", max_train_axis=None,
             adaptation={"encoding": name, "from": "rope", "config": config, "unchanged": not place},
             options=("--adapt.steps=100", "--data", "DIR") if place else None, tuning=None,
             data={"label": "books-77"}, sources={"task": "tasks/reading.py"})  # fmt: skip

@@ -27,8 +27,8 @@ def describe_picture(figure: Figure) -> str:
         title = legend.get_title().get_text()
         lines.append(f"legend {title!r} in {legend._ncols} columns")  # type: ignore[attr-defined]
         for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
-            look = f" {style(handle)}" if isinstance(handle, Line2D) else ""
-            lines.append(f"  {text.get_text()!r}{look}")
+            look = style(handle) if isinstance(handle, Line2D) else colours(handle)
+            lines.append(f"  {text.get_text()!r} {look}")
     for axes in figure.axes:
         lines += describe_panel(axes)
     return "\n".join(lines) + "\n"
@@ -98,7 +98,7 @@ def style(line: Line2D) -> str:
     return " ".join(parts)
 
 
-def colours(collection: Collection) -> str:
+def colours(collection: Any) -> str:
     """Return the colours of a collection in their order, and its widths."""
     edges = collection.get_edgecolor()
     found = dict.fromkeys(to_hex(colour) for colour in (*edges, *collection.get_facecolor()))

@@ -13,6 +13,7 @@ from pe_bench.reporting.paper_table import write_tables
 from pe_bench.reporting.selection import select_tables
 from pe_bench.reporting.sizes import Ladder, describe_ladder, find_ladders
 from pe_bench.reporting.tables import Table, make_tables
+from pe_bench.reporting.terminal import plain_table
 from pe_bench.reporting.verdicts import Verdict, Verdicts
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
@@ -20,6 +21,8 @@ from pe_bench.stats.comparison import Difference
 from pe_bench.stats.sizes import Agreement, Reversal, Stability
 
 NAN = math.nan
+HEADER = ["encoding", "a heading of many words, some of them short", "x (accuracy, % ↑)", "seeds"]
+ROWS = [["name-" * 12, "1.25 ± 0.5", "–", "3"], ["short", "12.5 ± 10.25", "70.25", "12"]]
 DIFFERENCES = [  # of one and of another encoding; with the number of comparisons
     (1, Difference(ROPE, OWN, 4.25, 1.5, 7.0, 6, 0.012, 0.031, 0.012, True, 2.1)),
     (3, Difference(ROPE, OWN, -4.25, -7.5, -1.0, 6, 0.0002, 0.031, 0.0006, True, 2.1)),
@@ -91,6 +94,7 @@ def terminal_texts(records: Sequence[RunRecord], tables: Sequence[Table], other:
         *sentences.describe(verdicts.judge(make_tables(untuned), ROPE, FREE)),
     ]
     (table,) = make_tables(untuned)
+    parts.append(plain_table(HEADER, ROWS))
     parts += [paired.describe(table, paired.compare_table(table)), *made_up_sentences(tables)]
     return "\n\n".join(parts) + "\n"
 

@@ -166,7 +166,7 @@ def put_losses(root: Path) -> None:
                 rows.append(Measurement("test", "bits_per_byte", loss, 9, 0.01, length))
             put(root, "flipflop", encoding, seed, rows, place=place, digest="d4-losses",
                 headline=Headline("bits_per_byte", "all"), views=views,
-                environment={"device": "CPU", "git": None}, options=None,
+                environment={"device": "CPU", "git": None}, options=None, max_train_axis=None,
                 sources={"tokenizer": "my.json",
                          "data": {"": "/texts", "books": "/b"}})  # fmt: skip
 

@@ -1,8 +1,10 @@
 """`pe-bench report --width`: figures fit a column, and labels do not overlap."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from helpers import some_slow
 from made_runs import CURVE, PART_COLUMNS, PARTS, SCORE, TEST, Rows, put, read_table
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -12,7 +14,7 @@ from pe_bench.cli import main
 from pe_bench.reporting.display import display_names
 from pe_bench.reporting.paper_captions import describe_figure
 from pe_bench.reporting.paper_figures import MOST, plan_figures
-from pe_bench.reporting.paper_panels import STYLE, overlapping, shown_texts
+from pe_bench.reporting.paper_panels import STYLE, finish, overlapping, shown_texts
 from pe_bench.reporting.styles import styles_of
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap, View
@@ -71,7 +73,7 @@ def check_texts(figure: Figure) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_slow(KINDS, ["one curve", "parts"]))
 def test_labels_fit_and_do_not_overlap(tmp_path: Path, kind: str, width: float) -> None:
     rows, views = KINDS[kind]
     for encoding in LONG:
@@ -94,6 +96,23 @@ def test_texts_that_overlap_are_found() -> None:
     figure.text(0.999, 0.5, "outside")
     with pytest.raises(AssertionError):
         check_texts(figure)
+
+
+def test_labels_that_overlap_are_removed_and_common_ones_are_centred() -> None:
+    figure = Figure(figsize=(2.0, 1.5), layout="constrained")
+    axis = figure.subplots()
+    common = (figure.supxlabel("x"), figure.supylabel("y"))
+    axis.set_xticks(range(12), [f"{place},000,000" for place in range(12)])
+    axis.set_yticks([0, 1], ["low", "high"])
+    finish(figure)
+    shown = [place for place, label in enumerate(axis.get_xticklabels()) if label.get_text()]
+    steps = {later - place for place, later in pairwise(shown)}
+    assert shown[-1] == 11 and len(steps) == 1 and len(shown) > 1
+    texts = shown_texts(figure)
+    box = axis.get_position()
+    assert common[0].get_position()[0] == pytest.approx((box.x0 + box.x1) / 2)
+    assert common[1].get_position()[1] == pytest.approx((box.y0 + box.y1) / 2)
+    assert overlapping(texts) == [] and {"low", "high"} < {text.get_text() for text in texts}
 
 
 def test_files_have_the_width_and_only_what_was_asked_for(

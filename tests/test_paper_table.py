@@ -1,5 +1,6 @@
 """`pe-bench export FILE.tex`: numbers, marks and names of a table for a paper."""
 
+import math
 import re
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ from made_runs import PART_COLUMNS, PARTS, SCORE, put, put_seeds, read_table
 from pe_bench.cli import main
 from pe_bench.reporting.display import display_name, display_names
 from pe_bench.reporting.latex import escape
-from pe_bench.reporting.paper_table import MOST_SCORES, write_tables
+from pe_bench.reporting.paper_table import MOST_SCORES, _show, write_tables
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.store import baselines_path, read_records, write_rows
@@ -194,3 +195,19 @@ def test_a_headline_of_seeds_that_did_not_learn_says_so(tmp_path: Path) -> None:
         put(tmp_path, "rope", [row], seed, gate=95.0, headline=Headline("bits_per_byte", "all"))
     table = read_table(tmp_path)
     assert "(1/3)" in lines_of(write_tables([table], "t"))["RoPE"][0]
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "signed", "shown"),
+    [
+        (math.inf, 1, False, "∞"),
+        (-math.inf, 1, False, "−∞"),
+        (math.inf, 1, True, "∞"),
+        (-2.25, 1, False, "-2.2"),
+        (2.375, 2, True, "+2.38"),
+        (-0.04, 1, True, "+0.0"),
+        (1234.5, 0, False, "1234"),
+    ],
+)
+def test_numbers_of_cells(value: float, digits: int, signed: bool, shown: str) -> None:
+    assert _show(value, digits, signed=signed) == shown

@@ -14,7 +14,9 @@ from matplotlib import image
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from PIL import Image
 
+from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.attributes import literal_attributes
 from pe_bench.reporting import panels, pictures
@@ -31,10 +33,6 @@ from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.views import Curve, Gallery, Heatmap, View
 
 LONG = ["rope", "rope:base=500000", "tape:base=500000,position_size=16", "alibi", "nope", "fire"]
-
-
-def labels_of_lines(axis: Axes) -> list[str]:
-    return [label.get_text() for label in axis.get_yticklabels()]
 
 
 def labels_of(axis: Axes) -> list[str]:
@@ -332,16 +330,6 @@ def test_many_encodings_have_the_reference_in_bold_where_axes_are_logarithmic(
     assert "Not ranked: no run has the first column of scores" in write_notes(table)
 
 
-@pytest.mark.slow
-def test_scores_of_many_encodings_are_lines_of_a_picture(tmp_path: Path) -> None:
-    for number in range(10):
-        put(tmp_path, f"rope:base={number + 1}", PARTS, views=PART_COLUMNS)
-    table = read_table(tmp_path)
-    figure = draw_scores(table)
-    assert labels_of_lines(figure.axes[0]) == table.ranking() and len(figure.axes) == 3
-    assert not figure.legends
-
-
 def test_galleries(tmp_path: Path) -> None:
     view = Gallery("logit", "mean_logit", "By distance", "mean logit")
     rows = [
@@ -424,3 +412,43 @@ def test_empty_margins_are_cut_off_unless_a_size_is_asked_for(tmp_path: Path) ->
         shapes[crop] = image.imread(tmp_path / f"{crop}.png").shape[:2]
     assert shapes[False] == (300, 400)
     assert max(shapes[True]) < 100
+
+
+def test_files_have_stamp_size_and_no_date(tmp_path: Path) -> None:
+    figure = Figure(figsize=(2, 1))
+    figure.add_artist(Line2D([0.4, 0.6], [0.5, 0.5]))
+    paths = [tmp_path / "new" / f"a.{ending}" for ending in ("PNG", "svg", "pdf")]
+    panels.save(figure, paths, "stamp-1", crop=False, dpi=60)
+    before = [path.read_bytes() for path in paths]
+    for path, content in zip(paths, before, strict=True):
+        assert panels.is_stamped(path, "stamp-1") and not panels.is_stamped(path, "stamp-2")
+        assert b"Date>" not in content and b"CreationDate" not in content
+        path.write_bytes(content[:-1])
+        assert not panels.is_stamped(path, "stamp-1")
+    assert not panels.is_stamped(tmp_path / "absent.png", "stamp-1")
+    panels.save(figure, paths, "stamp-1", crop=False, dpi=60)
+    assert [path.read_bytes() for path in paths] == before
+    with Image.open(paths[0]) as picture:
+        assert picture.size == (120, 60) and picture.info["Comment"] == "stamp-1"
+        assert picture.info["dpi"] == pytest.approx((60, 60), abs=0.1)
+    panels.save(figure, paths[:1])
+    with Image.open(paths[0]) as picture:
+        assert max(picture.size) < panels.DPI and "Comment" not in picture.info
+    with pytest.raises(InputError, match="name ends in"):
+        panels.save(figure, [*paths, tmp_path / "a.gif"])
+
+
+def test_pictures_that_share_a_background_are_those_saved_alone(tmp_path: Path) -> None:
+    figure = Figure(figsize=(1, 1))
+    label = figure.text(0.1, 0.5, "long", zorder=2)
+    line = figure.add_artist(Line2D([0, 1], [0.5, 0.5], color="red", linewidth=9, zorder=1))
+    figure.add_artist(Line2D([0, 1], [0, 1], color="blue", zorder=0))
+    paths = {name: tmp_path / f"{name}.png" for name in ("long", "x")}
+    panels.save_each(figure, [label, line], label.set_text, paths, "stamp")
+    label.set_animated(False)
+    line.set_animated(False)
+    for name, path in paths.items():
+        label.set_text(name)
+        panels.save(figure, [tmp_path / "alone.png"], "stamp", crop=False)
+        assert panels.is_stamped(path, "stamp")
+        assert path.read_bytes() == (tmp_path / "alone.png").read_bytes()

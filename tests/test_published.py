@@ -49,6 +49,16 @@ def test_every_number_says_where_it_is_from() -> None:
     assert len(set(keys)) == len(keys) == 163
 
 
+def test_every_cell_of_the_file_is_read() -> None:
+    with published.TABLE.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row, number in zip(rows, load(), strict=True):
+        found = asdict(number)
+        for name in ("length", "value", "spread"):
+            assert found.pop(name) == (float(row[name]) if row[name] else None)
+        assert found == {name: row[name] for name in found}
+
+
 def test_what_was_not_read_in_a_paper_says_so() -> None:
     for number in load():
         words = {

@@ -1,6 +1,7 @@
 """Figures of curves, scores and costs at the width of a paper's column."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -14,6 +15,7 @@ from pe_bench.reporting.cost_charts import make_costs
 from pe_bench.reporting.curve_charts import make_curves, make_scores
 from pe_bench.reporting.curves import draw_curve_panel
 from pe_bench.reporting.paper_panels import (
+    DASHES,
     PER_INCH,
     SMALL,
     add_legend,
@@ -120,9 +122,9 @@ def draw_paper_scores(table: Table, width: float, names: Names, order: Sequence[
     axis.grid(axis="x")
     axis.set_xlabel(panels.wrap([chart.y], width - PART_WIDTH, PER_INCH[SMALL]))
     trained: dict[str, Line2D] = {}
-    for mark in chart.trained:
-        line = axis.axhline(mark.x, color="0.4", linestyle="--", linewidth=0.8, zorder=0)
-        trained.setdefault(mark.label, line)
+    for mark, dashes in zip(chart.trained, cycle(DASHES), strict=False):
+        line = axis.axhline(mark.x, color="0.4", linestyle=dashes, linewidth=0.8, zorder=0)
+        trained[mark.label] = line
     _add_legend(figure, handles, names, order, baselines, trained)
     return finish(figure)
 

@@ -42,6 +42,9 @@ FILE = Path(__file__).with_name("task_variants.json")
 Record = dict[str, Any]
 
 TEXT = "the häd of a layer cöpies tokens from far away and the rest of it is ∑ noise"
+DECLARED = ("efficiency", "properties")
+"""Tasks that are not measured here: one takes the time of calls, the other checks an encoding."""
+
 SMALL = {"samples": 5, "gate": 30.0}
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "addition": [{"digits": 2}, {"digits": 1, "protocol": "paper"}],
@@ -59,6 +62,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         },
         {"max_train_symbols": 4, "symbols": 9, "protocol": "paper", "subsets": ("rsc", "cmc2x")},
     ],
+    "efficiency": [{"shortest": 300, "longest": 2500, "models": "all", "new_tokens": 9}],
     "flipflop": [{"pairs": 6, "times": 4}],
     "indexing": [{"min_symbols": 3, "max_train_symbols": 6, "reach": 2, "questions": 2}],
     "mqar": [
@@ -79,6 +83,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "posgen": [{"max_train_numbers": 10, "modulus": 7, "near": 2, "far": 2, "subsets": "all"}],
     "probes": [{"subsets": "all", "samples": 3}],
+    "properties": [{}],
     "recall": [{"kinds": "nth+two-token+reverse", "words": 70, "samples": 3}],
     "ruler": [
         {
@@ -124,7 +129,7 @@ def make(name: str, number: int, folder: Path) -> Task:
         if not given.pop("builtin", False):
             given["data"] = write_documents(folder / "documents")
             train["length"] = 140
-    else:
+    elif name not in DECLARED:
         given = {**SMALL, **given}
     return make_task(cls, folder, train=train, **given)
 
@@ -285,7 +290,7 @@ def weighted(numbers: Sequence[float]) -> float:
 
 
 def record(name: str, number: int, folder: Path) -> Record:
-    """Return what a task declares and makes, and the rows of a model that makes mistakes."""
+    """Return what a task declares, makes and counts."""
     task = make(name, number, folder)
     found: Record = {
         "labels": [task.data_label, task.gate, *task.subsets, *task.all_subsets],
@@ -297,11 +302,21 @@ def record(name: str, number: int, folder: Path) -> Record:
         "rows in evaluation": sorted((task.evaluation_rows() or {}).items())[-3:],
         "views": sha256([str(view) for view in task.views]),
         "origin": sha256({k: v for k, v in task.provenance().items() if k != "folder"}),
+        "vocabulary": vocabulary(task),
         **batches(task),
     }
     if isinstance(task, LengthGeneralizationTask):
         points = [[subset, *point] for subset in task.subsets for point in task.eval_points(subset)]
         found["points"] = [len(points), sha256(points)]
+    if name not in DECLARED:
+        found |= measured_rows(task)
+    plain: Record = json.loads(json.dumps(found))
+    return plain
+
+
+def measured_rows(task: Task) -> Record:
+    """Return what models and baselines score, with and without some rows."""
+    found: Record = {}
     for number, model in enumerate(make_models(task)):
         measured: list[Measurement] = []
         some: list[Measurement] = []  # as if other subsets or points could not be measured
@@ -325,8 +340,12 @@ def record(name: str, number: int, folder: Path) -> Record:
         name: weighted([row.value + row.stderr for row in rows if row.stderr == row.stderr])
         for name, rows in baseline_rows.items()
     }
-    plain: Record = json.loads(json.dumps(found))
-    return plain
+    return found
+
+
+def vocabulary(task: Task) -> list[Any]:
+    ids = task.vocabulary
+    return [ids.vocab_size, sha256([ids.digit_ids, ids.separator_ids])]
 
 
 def place(row: Measurement) -> list[Any]:
@@ -365,7 +384,7 @@ def test_every_task_has_variants() -> None:
     assert {name: len(each) for name, each in stored.items()} == {
         name: len(each) for name, each in VARIANTS.items()
     }
-    assert {*plugins.names("task")} - {*VARIANTS} == {"efficiency", "properties"}
+    assert [*VARIANTS] == plugins.names("task")
 
 
 def write(names: Sequence[str]) -> None:

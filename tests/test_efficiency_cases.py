@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import make_task
 
 from pe_bench.config import ModelConfig
+from pe_bench.decoder.model import Decoder
+from pe_bench.encodings.alibi import ALiBi
 from pe_bench.encodings.nope import NoPE
 from pe_bench.encodings.rope import RoPE
 from pe_bench.results.journal import Journal
-from pe_bench.tasks.efficiency import bench, cases
+from pe_bench.results.measurement import Measurement
+from pe_bench.tasks.efficiency import bench, cases, task
 from pe_bench.tasks.efficiency.bench import Bench
 from pe_bench.tasks.efficiency.cases import Case, Entry, Limits, Meter, Pass
 from pe_bench.tasks.efficiency.memory import GIB
@@ -211,3 +215,57 @@ def test_unknown_sizes_are_predicted_from_a_quarter_and_a_half(tmp_path: Path) -
     found = meter._bytes_of_shorter(Case("a", "operator", "auto", 64, 64, passes))
     assert lengths == [16, 32]
     assert found == {16: 4 * 300 * 16, 32: 4 * 300 * 32}  # the larger pass
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("run", torch.bfloat16), ("fp16", torch.float16)])
+def test_a_bench_gets_the_options_of_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, dtype: torch.dtype
+) -> None:
+    given: dict[str, Any] = {}
+    row = Measurement("training", "training_step_ms", 1.0, 3)
+
+    class Noted:
+        def __init__(self, **options: Any) -> None:
+            given.update(options)
+
+        def measure(self, subset: str, meter: Meter) -> list[Measurement]:
+            assert (subset, meter.limits) == ("training", Limits(4, 6.0, 3.0))
+            assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+            assert not torch.is_autocast_enabled("cpu")  # the cases have their own
+            return [row]
+
+    monkeypatch.setattr(task, "Bench", Noted)
+    made = make_task(
+        task.Efficiency,
+        tmp_path,
+        train={"length": 24},
+        reference="alibi",
+        shortest=10,
+        longest=45,
+        models="all",
+        batch=2,
+        new_tokens=3,
+        projections=True,
+        precision=precision,
+        repeats=4,
+        seconds=6.0,
+        memory=3.0,
+    )
+    model = Decoder(SHAPE, NoPE)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        found = made.evaluate(model, "training", 0, Journal(tmp_path / "j"))
+    assert found.rows == [row] and not found.items
+    assert isinstance(given.pop("make_reference")(SHAPE, 0), ALiBi)
+    assert given == {
+        "make_encoding": model.make_encoding,
+        "config": model.config,
+        "lengths": [10, 20, 40],
+        "length": 24,
+        "model_backends": bench.BACKENDS,
+        "batch_size": 2,
+        "new_tokens": 3,
+        "projections": True,
+        "device": "cpu",
+        "dtype": dtype,
+    }
+    assert made.max_eval_tokens == 40 and made.batch(None, 0, 0).tokens.shape == (2, 24)

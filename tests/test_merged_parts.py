@@ -17,7 +17,6 @@ from pe_bench.results.learning_curves import (
     FILE,
     OF_A_RUN,
     LearningCurve,
-    read_curve_file,
     write_curve_file,
 )
 from pe_bench.results.merging import Merge, _keep_tuning, compare_rows, merge_folder
@@ -211,11 +210,6 @@ def test_a_loss_keeps_twelve_bits() -> None:
     mantissa, _ = np.frexp(short)
     assert (mantissa * 2**12 == np.round(mantissa * 2**12)).all()
     assert short[3] != given[3] and short[3] == -short[4]
-
-
-def test_curves_of_several_phases_come_back(tmp_path: Path) -> None:
-    write_curve_file(tmp_path / FILE, PHASES, OF_A_RUN)
-    assert read_curve_file(tmp_path / FILE, OF_A_RUN) == PHASES
 
 
 # Several folders.

@@ -9,13 +9,12 @@ import pytest
 from scipy import stats
 
 from pe_bench.results.items import Floats, Items
-from pe_bench.stats.comparison import Scores, compare, compare_asked, resample_items
+from pe_bench.stats.comparison import Scores, compare, resample_items
 from pe_bench.stats.ranking import (
     TaskScores,
     average_over,
     differences_over_families,
     find_standings,
-    smallest_correlation,
 )
 from pe_bench.stats.sizes import SAME_ORDER, find_stability, kendall_tau, resample_means
 
@@ -80,23 +79,6 @@ def test_a_difference_has_the_numbers_of_its_formulas(clusters: int) -> None:
         assert (found.first, found.second) == (first, second)
         expected = by_hand(scores, NAMES.index(first), NAMES.index(second))
         assert {name: getattr(found, name) for name in expected} == pytest.approx(expected)
-
-
-def test_all_that_is_asked_is_corrected_together() -> None:
-    one = Scores(("A", "B"), RNG(0).normal([[1.5], [0.0]], 1, (2, 8)))
-    other = Scores(("B", "C"), RNG(1).normal([[0.0], [1.2]], 1, (2, 6)))
-    asked = [(one, "A", "B"), (other, "C", "B"), (one, "B", "A")]
-    found = compare_asked(asked)
-    alone = [compare_asked([each])[0].p_alone for each in asked]
-    assert [each.p_alone for each in found] == alone
-    order = np.argsort(alone, kind="stable")
-    expected = np.empty(3)
-    largest = 0.0
-    for rank, place in enumerate(order):
-        largest = max(largest, (3 - rank) * alone[place])
-        expected[place] = min(1.0, largest)
-    assert [each.p_value for each in found] == pytest.approx(expected)
-    assert found[0].value == -found[2].value and found[1].value > 0
 
 
 def test_items_are_drawn_with_replacement() -> None:
@@ -205,14 +187,6 @@ def test_an_average_has_the_seeds_of_all_tasks() -> None:
     assert average_over(without).resampled is None
 
 
-@pytest.mark.parametrize("encodings", [4, 5, 9, 30])
-def test_the_smallest_correlation_is_that_of_scipy(encodings: int) -> None:
-    smallest = smallest_correlation(encodings)
-    t = smallest * math.sqrt((encodings - 2) / (1 - smallest**2))
-    assert 2 * stats.t.sf(t, encodings - 2) == pytest.approx(0.05)
-    assert smallest_correlation(3) == math.inf
-
-
 # Sizes.
 
 
@@ -241,12 +215,3 @@ def test_orders_at_three_sizes() -> None:
         numbers = (one.tau, one.low, one.high)
         assert numbers == pytest.approx((tau, min(low, tau), max(high, tau)))
         assert one.settled == (settled[first] and settled[second])
-
-
-def test_resampled_seeds_are_all_but_one() -> None:
-    """Of three seeds, two are drawn with replacement."""
-    values = np.array([[0.0, 2.0, 20.0], [1.0, 3.0, 21.0]])
-    means = resample_means(values)
-    assert {*means[:, 0].tolist()} == {0.0, 1.0, 2.0, 10.0, 11.0, 20.0}
-    assert (means[:, 1] == means[:, 0] + 1).all()
-    assert not (means == resample_means(values, 1)).all()

@@ -37,6 +37,7 @@ from pe_bench.tasks.scrolls import answers, baselines, miniature, multiple_choic
 from pe_bench.tasks.scrolls.documents import write_split
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.tasks.scrolls.task import Scrolls
+from pe_bench.text.tokenizer import Tokenizer
 
 FILE = Path(__file__).with_name("task_variants.json")
 Record = dict[str, Any]
@@ -309,8 +310,7 @@ def record(name: str, number: int, folder: Path) -> Record:
     task = make(name, number, folder)
     found: Record = {
         "labels": [task.data_label, task.gate, *task.subsets, *task.all_subsets],
-        # The file of a fitted tokenizer depends on the version of its library.
-        "fingerprint": task.fingerprint.partition("+")[0],
+        "fingerprint": fingerprint(task),
         "axes": [*task.axes.values(), *map(str, task.metrics.values())],
         "headline": [task.headline.metric, task.headline.subset],
         "lengths": [task.length if task.train.length else None, task.train_length],
@@ -357,6 +357,14 @@ def measured_rows(task: Task) -> Record:
         for name, rows in baseline_rows.items()
     }
     return found
+
+
+def fingerprint(task: Task) -> str:
+    """Return the fingerprint without that of a tokenizer, whose file depends on its library."""
+    tokenizer = task.vocabulary
+    if not isinstance(tokenizer, Tokenizer):
+        return task.fingerprint
+    return task.fingerprint.replace(tokenizer.fingerprint, tokenizer.name)
 
 
 def vocabulary(task: Task) -> list[Any]:

@@ -26,6 +26,7 @@ from test_numbers import alike, sha256
 from torch import Tensor
 
 from pe_bench.config import IGNORE
+from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
@@ -59,10 +60,10 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
             "min_symbols": 1,
             "max_train_symbols": 2,
             "symbols": 3,
-            "subsets": ("rsc2x", "rdc", "mcrv"),
+            "subsets": ("rsc2x", "mcrv"),
             "samples": 4,
         },
-        {"max_train_symbols": 4, "symbols": 9, "protocol": "paper", "subsets": ("rsc", "cmc2x")},
+        {"max_train_symbols": 4, "symbols": 9, "protocol": "paper", "subsets": ("rdc", "cmc2x")},
     ],
     "efficiency": [{"shortest": 300, "longest": 2500, "models": "all", "new_tokens": 9}],
     "flipflop": [{"pairs": 6, "times": 4}],
@@ -409,6 +410,14 @@ def test_every_task_has_variants() -> None:
         name: len(each) for name, each in VARIANTS.items()
     }
     assert [*VARIANTS] == plugins.names("task")
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_length_is_needed(name: str, tmp_path: Path) -> None:
+    cls = plugins.load("task", name).cls
+    if cls.presets["quick"].train.length:
+        with pytest.raises(InputError, match=rf"^{name} needs a number of tokens as --train\.l"):
+            _ = make_task(cls, tmp_path, train={"length": None}).length
 
 
 def write(names: Sequence[str]) -> None:

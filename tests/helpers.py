@@ -1,5 +1,6 @@
 """Helpers for tests of tasks: make a task and a model that knows the answers, and measure it."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -121,6 +122,16 @@ def train_model(
 def weights(model: Decoder) -> Tensor:
     """Return all parameters, one after the other: (N,)."""
     return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+class Memory(Journal):
+    """A journal without a file."""
+
+    def __init__(self) -> None:
+        self.items = {}
+
+    def add(self, items: Mapping[str, Any]) -> None:
+        self.items.update(json.loads(json.dumps(items)))
 
 
 class Oracle(Decoder):

@@ -21,14 +21,13 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import Oracle, make_task
+from helpers import Memory, Oracle, make_task
 from test_numbers import alike, sha256
 from torch import Tensor
 
 from pe_bench.config import IGNORE
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
-from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
 from pe_bench.sequences import length_generalization
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
@@ -167,16 +166,6 @@ def write_documents(folder: Path) -> Path:
                 rows += [{**row, "output": f"the öld {row['output']}"} for row in rows]
             write_split(folder / name / f"{split}.jsonl", rows)
     return folder
-
-
-class Memory(Journal):
-    """A journal without a file."""
-
-    def __init__(self) -> None:
-        self.items = {}
-
-    def add(self, items: Mapping[str, Any]) -> None:
-        self.items.update(json.loads(json.dumps(items)))
 
 
 class Losses:

@@ -37,12 +37,13 @@ def without_positions(task: Properties) -> dict[tuple[int | None, int], float]:
     return logits(task, NoPE)
 
 
-def decoder(task: Properties, encoding: type[Encoding]) -> Decoder:
+def decoder(task: Properties, encoding: type[Encoding], **changed: int) -> Decoder:
     torch.manual_seed(0)
     model = task.presets["quick"].model
     assert model is not None
     ids = task.vocabulary
     shape = replace(model, vocab_size=ids.vocab_size, separator_ids=ids.separator_ids)
+    shape = shape.changed(**changed)
     return Decoder(shape, encoding).eval()
 
 
@@ -79,7 +80,7 @@ def test_every_distance_of_every_length_is_measured(tmp_path: Path) -> None:
     """Of eight rows of one word, pairs with a separator do not count."""
     short = make_task(Properties, tmp_path, train={"length": 6})
     with torch.inference_mode():
-        rows = short.evaluate(decoder(short, ALiBi), "logit", 0, Memory()).rows
+        rows = short.evaluate(decoder(short, ALiBi, layers=1, width=64), "logit", 0, Memory()).rows
     near = {0: 6, 1: 5, 2: 4, 3: 3, 4: 2, 5: 1}  # pairs in a row
     assert {int(r.second_axis): r.n for r in rows if r.length == 6} == {
         distance: 8 * 8 * pairs for distance, pairs in near.items()

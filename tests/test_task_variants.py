@@ -19,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers import Memory, Oracle, make_task
@@ -33,7 +34,7 @@ from pe_bench.sequences import length_generalization
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch, Task
 from pe_bench.tasks.perplexity import key_tokens
-from pe_bench.tasks.scrolls import answers, baselines, miniature, multiple_choice
+from pe_bench.tasks.scrolls import answers, baselines, miniature, multiple_choice, text_metrics
 from pe_bench.tasks.scrolls.documents import write_split
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.tasks.scrolls.task import Scrolls
@@ -68,7 +69,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "flipflop": [{"pairs": 6, "times": 4}],
     "indexing": [{"min_symbols": 3, "max_train_symbols": 6, "reach": 2, "questions": 2}],
     "mqar": [
-        {"length": 32, "vocabulary": 256, "subsets": ("grid",), "samples": 3},
+        {"length": 32, "vocabulary": 256, "subsets": ("grid",), "samples": 2},
         {"subsets": ("gap",)},
     ],
     "multi-addition": [
@@ -106,7 +107,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "scrolls": [
         {"answer_tokens": 6, "summary_tokens": 12, "items": 3},
         {"answer_tokens": 5, "summary_tokens": 9, "protocol": "paper", "subsets": ("qmsum",)},
-        {"items": 2, "gate": 20.0, "builtin": True, "subsets": ("quality", "summ_screen_fd")},
+        {"items": 2, "gate": 20.0, "builtin": True, "subsets": ("quality",)},
     ],
     "selective-copy": [{"blanks": 5, "tokens": 7, "symbols": 4}],
     "state-tracking": [
@@ -382,6 +383,17 @@ def small_baselines(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(length_generalization, "BASELINE_ROWS", 20)
     patch.setattr(key_tokens, "CALIBRATION_WINDOWS", 9)
     patch.setattr(baselines, "GUESSES", 2)
+    patch.setattr(text_metrics, "_rouge", overlaps)  # the library takes half a second to import
+
+
+def overlaps(pairs: Sequence[tuple[str, Sequence[str]]]) -> Any:
+    """Return three scores of each answer, from 0 to 1, that stand for those of ROUGE."""
+    found = []
+    for answer, texts in pairs:
+        words = {*answer.split()}
+        shared = max(len(words.intersection(text.split())) for text in texts)
+        found.append([shared / (size + len(words)) for size in (1, 2, 4)])
+    return np.array(found)
 
 
 @pytest.mark.parametrize(("name", "number"), CASES)

@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pe_bench.encodings.rope import RoPE
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
 from pe_bench.tasks.efficiency import bench, cases, task
+from pe_bench.tasks.efficiency.attention_layer import MiddleLayer
 from pe_bench.tasks.efficiency.bench import Bench
 from pe_bench.tasks.efficiency.cases import Case, Entry, Limits, Meter, Pass
 from pe_bench.tasks.efficiency.memory import GIB
@@ -215,6 +217,45 @@ def test_unknown_sizes_are_predicted_from_a_quarter_and_a_half(tmp_path: Path) -
     found = meter._bytes_of_shorter(Case("a", "operator", "auto", 64, 64, passes))
     assert lengths == [16, 32]
     assert found == {16: 4 * 300 * 16, 32: 4 * 300 * 32}  # the larger pass
+    case = Case("a", "operator", "auto", 64, 64, passes)
+    for shorter in ({}, {32: {"": {"reason": "x"}}}):
+        (reason,) = meter._predicted(case, shorter).items()
+        assert reason[0] == "" and reason[1].startswith("it would need about")
+
+
+def test_a_layer_gets_the_state_of_the_layer_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call gets it as new leaves, so that gradients end there."""
+    made = MiddleLayer(
+        SHAPE,
+        NoPE,
+        "auto",
+        device="cpu",
+        autocast=nullcontext(),
+        dtype=torch.float32,
+        projections=False,
+    )
+    source = torch.arange(6.0).view(2, 3).requires_grad_()
+    states: list[Any] = []
+
+    def attend(x: torch.Tensor, *, state: Any, tokens: Any, backend: str) -> Any:
+        states.append(state)
+        assert tokens is made.tokens and backend == "auto" and x is made.x
+        return x * state[0].sum(), state[1][0].sum()[None]
+
+    counts = torch.tensor([3])
+    prepared = ((2 * source).T, ((source + 1), counts))
+    monkeypatch.setattr(made.layer, "prepare", lambda x, tokens: prepared)
+    monkeypatch.setattr(made.layer, "attend", attend)
+    made.forward_backward()
+    made.forward()
+    for state, needs_grad in zip(states, (True, False), strict=True):
+        first, (second, third) = state
+        assert torch.equal(first, prepared[0]) and torch.equal(second, source + 1)
+        assert third is counts
+        for tensor in (first, second):
+            assert tensor.is_leaf and tensor.is_contiguous()
+            assert tensor.requires_grad == needs_grad
+    assert source.grad is None and states[0][0].grad is not None
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("run", torch.bfloat16), ("fp16", torch.float16)])

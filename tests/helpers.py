@@ -1,5 +1,6 @@
 """Helpers for tests of tasks: make a task and a model that knows the answers, and measure it."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,6 @@ import tokenizers
 import torch
 from tokenizers import pre_tokenizers
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
@@ -123,6 +123,16 @@ def weights(model: Decoder) -> Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
+class Memory(Journal):
+    """A journal without a file."""
+
+    def __init__(self) -> None:
+        self.items = {}
+
+    def add(self, items: Mapping[str, Any]) -> None:
+        self.items.update(json.loads(json.dumps(items)))
+
+
 class Oracle(Decoder):
     """A decoder that knows the answers.
 
@@ -159,7 +169,9 @@ class Oracle(Decoder):
         for row, given in enumerate(tokens.tolist()):
             written = torch.tensor(self.answer(given)[: len(given)], dtype=torch.long)
             ids[row, : len(written)] = written
-        return F.one_hot(ids, self.config.vocab_size).float()  # (B, T, V)
+        # `one_hot` would first make a tensor of integers, which is twice as large.
+        found = torch.zeros(*ids.shape, self.config.vocab_size)  # (B, T, V)
+        return found.scatter_(-1, ids[..., None], 1.0)
 
 
 def answer_after(prompt: int, answer: list[int]) -> list[int]:

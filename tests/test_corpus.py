@@ -204,8 +204,11 @@ def test_what_is_read_in_another_way_has_another_fingerprint(tmp_path: Path) -> 
         assert file.digest != hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_fingerprint_is_that_of_paths_and_bytes(tmp_path: Path) -> None:
+def test_fingerprint_is_that_of_paths_and_bytes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     corpus = folder_corpus(write(tmp_path, {"train/a.txt": PAGE, "test/b.txt": PAGE + "!"}))
+    assert capsys.readouterr().err == ""
     lines = [("train/a.txt", PAGE), ("test/b.txt", PAGE + "!")]
     digests = [f"{name}\0{hashlib.sha256(text.encode()).hexdigest()}\n" for name, text in lines]
     assert corpus.fingerprint == hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pe_bench.errors import InputError
+from pe_bench.tasks.scrolls import splits
 from pe_bench.tasks.scrolls.documents import Record, Records, open_split
 from pe_bench.text.document_files import ALWAYS_ALLOWED
 
@@ -190,3 +191,15 @@ def test_real_records(real_documents: Path, tmp_path: Path) -> None:
     assert len(records.rows) == len(rows) == 20
     assert [record.id for record in records] == list(dict.fromkeys(row["id"] for row in rows))
     assert records[7].input == next(row["input"] for row in rows if row["id"] == records[7].id)
+
+
+def test_subsets_are_downloaded_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str, Path]] = []
+
+    def hub_file(repository: str, name: str, *, cache: Path) -> Path:
+        asked.append((repository, name, cache))
+        return cache / "tau--scrolls" / name
+
+    monkeypatch.setattr(splits, "hub_file", hub_file)
+    assert splits.download("qmsum", tmp_path) == tmp_path / "hub" / "tau--scrolls"
+    assert asked == [("tau/scrolls", "qmsum.zip", tmp_path / "hub")]

@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 from unittest.mock import Mock
@@ -14,10 +16,18 @@ import pytest
 from made_runs import CURVE, write_rows
 
 from pe_bench.errors import InputError, SavingError
+from pe_bench.results import store
 from pe_bench.results.journal import Journal
-from pe_bench.results.measurement import Measurement
-from pe_bench.results.store import read_measurements
-from pe_bench.system.files import LONGEST, cache_folder, slug, write_atomic
+from pe_bench.results.measurement import CSV_COLUMNS, Measurement
+from pe_bench.results.store import read_lines, read_measurements
+from pe_bench.system.files import (
+    LONGEST,
+    cache_folder,
+    follow_umask,
+    replacing,
+    slug,
+    write_atomic,
+)
 
 
 def test_journal_survives_and_drops_a_torn_line(tmp_path: Path) -> None:
@@ -125,3 +135,62 @@ def test_rows_of_another_form_are_refused(tmp_path: Path, old: str, new: str, wh
     path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
     with pytest.raises(InputError, match=f"cannot read .*rows.csv .*{why}.*: remove"):
         read_measurements(path)
+
+
+CELLS = [
+    ("value", ["-1.5e-05", "inf", ""], ["1.2.3", "nan", "one", "0x1"]),
+    ("ci_high", ["-inf", "7"], ["1e"]),
+    ("n", ["1" * 15, "0", ""], ["1" * 16, "1.0", "-1", "١"]),
+    ("seed", ["3", "12"], ["3a", "2" * 20]),
+    ("length", ["", "64"], ["64.5"]),
+    ("status", ["partial", "not_learned"], ["best", ""]),
+    ("metric", ["Maß, in %"], ["a\x1b[2J", "two\nlines"]),
+    ("second_axis", ["+1", ""], ["a\x9b"]),
+]
+
+
+@pytest.mark.parametrize(("column", "cells", "wrong"), CELLS)
+def test_every_cell_of_a_column_is_checked(
+    tmp_path: Path, column: str, cells: list[str], wrong: list[str]
+) -> None:
+    path = tmp_path / "rows.csv.gz"
+    one = asdict(CURVE[0]) | {"seed": 1}
+    store.write_rows(path, [one | {column: cell} for cell in cells], CSV_COLUMNS)
+    place = CSV_COLUMNS.index(column)
+    assert [line[place] for line in read_lines(path)] == cells
+    for cell in wrong:
+        others = [one | {column: each} for each in (cells[0], cell, cells[-1])]
+        store.write_rows(path, others, CSV_COLUMNS)
+        with pytest.raises(InputError, match="cannot read"):
+            read_lines(path)
+
+
+def test_equal_rows_have_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed files contain no time, and columns may come in any order."""
+    path = tmp_path / "rows.csv.gz"
+    rows = [asdict(row) for row in CURVE]
+    store.write_rows(path, rows, CSV_COLUMNS)
+    first = path.read_bytes()
+    lines = read_lines(path)
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    store.write_rows(path, rows, CSV_COLUMNS)
+    assert path.read_bytes() == first
+    store.write_rows(path, rows, ["more", *reversed(CSV_COLUMNS)])
+    assert read_lines(path) == lines
+
+
+def test_new_files_have_the_usual_mode(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    path = tmp_path / "rows.csv"
+    path.touch()
+    usual = path.stat().st_mode
+    path.chmod(0o600)
+    before = (tmp_path / "folder").stat().st_mode
+    follow_umask(tmp_path)
+    assert path.stat().st_mode == usual
+    assert (tmp_path / "folder").stat().st_mode == before
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "rows.csv"]
+    with replacing(path) as aside:
+        aside.write_text("new")
+        aside.chmod(0o600)
+    assert path.read_text() == "new" and path.stat().st_mode == usual

@@ -11,8 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pytest
+from helpers import some_slow
 from pyarrow import parquet
 
 from pe_bench.config import TrainConfig
@@ -138,8 +140,7 @@ def test_training_goes_from_piece_to_piece(asked: list[str], tmp_path: Path) -> 
     assert fetched() == ["00000", "00003", "00001", "00002"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", some_slow(PUBLIC, ["proofpile"]))
 @pytest.mark.parametrize("flat", [False, True])
 def test_copies_of_the_files(name: str, flat: bool, tmp_path: Path) -> None:
     source, place = PUBLIC[name], tmp_path / "copies"
@@ -164,6 +165,29 @@ def test_copies_of_the_files(name: str, flat: bool, tmp_path: Path) -> None:
     for corpus, files in ((one, [5]), (two, [3, 5]), (first, [3])):
         assert texts(corpus.train, tmp_path) == said([source.train[i] for i in files])
         assert texts([corpus.test], tmp_path) == said(source.test) and corpus.name == name
+
+
+def test_a_task_trains_and_tests_on_copies(tmp_path: Path) -> None:
+    for name, files in (("c4", [*PUBLIC["c4"].train[2:5], *PUBLIC["c4"].test]),
+                        ("proofpile", PUBLIC["proofpile"].test)):  # fmt: skip
+        for file in files:
+            path = tmp_path / "copies" / name / Path(file).name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content(file, tmp_path))
+    train = TrainConfig(length=4, batch_size=2, steps=10)
+    context = TaskContext(train=train, data=tmp_path / "copies", cache=tmp_path / "cache")
+    task = Perplexity(context, corpus="c4", test="proofpile+c4", train_files=2)
+    assert task.tokens.name == "c4" and len(task.tokens.train) == 2
+    assert task.all_subsets == ("proofpile", "c4")
+    for subset in task.all_subsets:
+        text = task.texts[subset].open()
+        documents = [
+            task.tokenizer.decode(text.read(start, end))
+            for start, end in zip(text.starts.tolist(), text.ends.tolist(), strict=True)
+        ]
+        assert documents == said(PUBLIC[subset].test)
+    trained = task.tokenizer.decode(np.concatenate([piece().ids for piece in task.tokens.train]))
+    assert all(text in trained for text in said(PUBLIC["c4"].train[2:4]))
 
 
 def test_a_copy_has_the_label_of_a_download(asked: list[str], tmp_path: Path) -> None:

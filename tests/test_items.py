@@ -51,11 +51,15 @@ def test_a_share_has_the_interval_of_wilson() -> None:
 
 
 def test_questions_on_one_document_are_not_independent() -> None:
-    values = np.repeat([100.0, 0, 100, 0, 0, 100], 4)
+    values = np.repeat([100.0, 0, 100, 0, 100, 100], 4)
     alone = Items("a", "em", values).row()
     together = Items("a", "em", values, clusters=np.repeat(np.arange(6), 4)).row()
     assert together.stderr > 1.9 * alone.stderr
     assert together.ci_low < alone.ci_low and together.ci_high > alone.ci_high
+    share = together.value / 100
+    independent = share * (1 - share) / (together.stderr / 100) ** 2
+    low, high = wilson(share, independent)
+    assert (together.ci_low, together.ci_high) == pytest.approx((100 * low, 100 * high))
     all_right = Items("a", "em", np.full(24, 100.0), clusters=np.repeat(np.arange(6), 4)).row()
     assert all_right.ci_low == pytest.approx(100 * wilson(1, 6)[0])  # as for six answers
 
@@ -103,3 +107,23 @@ def test_losses_are_kept_bit_by_bit_in_a_smaller_form(tmp_path: Path) -> None:
     parquet.write_table(parquet.ParquetFile(new).read(), old, compression="zstd")
     assert read_items(new) == read_items(old) == losses
     assert new.stat().st_size < 0.9 * old.stat().st_size
+
+
+def test_cells_differ_in_any_of_their_fields() -> None:
+    """Equality decides whether two runs have the same items."""
+    cell = replace(ROUGE, weights=np.array([1.0, 2, 3]), length=4, second_axis="x")
+    assert cell == replace(cell, values=cell.values.copy())
+    others: list[Items] = [
+        replace(cell, values=cell.values + 1),
+        replace(cell, weights=np.array([1.0, 3, 2])),
+        replace(cell, weights=None),
+        replace(cell, clusters=np.array([5, 7, 7])),
+        replace(cell, clusters=None),
+        replace(cell, length=5),
+        replace(cell, second_axis="y"),
+        replace(cell, groups=()),
+        replace(cell, combine="mean"),
+        replace(cell, metric="f1"),
+        replace(cell, subset="e"),
+    ]
+    assert not any(other == cell or cell == other for other in others)

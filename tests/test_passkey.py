@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,23 @@ def test_means_over_several_draws_are_not_rounded_to_whole_items(tmp_path: Path)
     ]
     found = {row.subset: row.value for row in task.summarize(points)}
     assert found[f"passkey-{ID}"] == found["passkey-length"] == 18.75
+
+
+@pytest.mark.parametrize(
+    ("nominal", "expected"),
+    [(100, [1000]), (499, [1000]), (500, [1000, 2000]), (10**6, [*range(1000, 8001, 1000)])],
+)
+def test_lengths_of_the_published_protocol_are_thousands(nominal: int, expected: list[int]) -> None:
+    task: Any = SimpleNamespace(
+        strict=False,
+        length=77,
+        factors=(1, 4),
+        prompts=SimpleNamespace(nominal_length={77: nominal}.__getitem__),
+        _make_items=lambda subset, length: SimpleNamespace(lengths=np.array([length - 9, 5])),
+    )
+    Passkey._plan_evaluation(task)
+    assert task.lengths == expected and task.max_train_axis == nominal
+    assert task.max_eval_tokens == expected[-1] - 9 and task.depth_names == [""]
 
 
 @pytest.mark.slow

@@ -216,6 +216,7 @@ def test_a_test_part_of_ids(context: TaskContext, tmp_path: Path) -> None:
     ids.astype("<u2").tofile(place / "test.bin")
     task = Perplexity(replace(context, data=tmp_path), corpus="code", test="pg19")
     assert len(task.windows_of("pg19")) == 500 // 64
+    assert not task.texts["pg19"].open().ids.flags.writeable  # the user's file stays as it is
     assert task.provenance()["tests"]["pg19"]["documents"] is None
     with (place / "test.bin").open("ab") as file:
         file.write(b"a\0")

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from helpers import make_task
+from helpers import Memory, make_task
 from matplotlib import image
 from torch import Tensor
 
+from pe_bench.checks.costs import Costs
 from pe_bench.checks.encodings import CHECKS
+from pe_bench.checks.findings import Finding
 from pe_bench.cli import main
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
@@ -19,6 +22,7 @@ from pe_bench.positions import Positions
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.store import read_measurements
+from pe_bench.tasks import properties
 from pe_bench.tasks.properties import SEPARATOR, Properties
 from pe_bench.visibility import Visibility
 
@@ -33,12 +37,13 @@ def without_positions(task: Properties) -> dict[tuple[int | None, int], float]:
     return logits(task, NoPE)
 
 
-def decoder(task: Properties, encoding: type[Encoding]) -> Decoder:
+def decoder(task: Properties, encoding: type[Encoding], **changed: int) -> Decoder:
     torch.manual_seed(0)
     model = task.presets["quick"].model
     assert model is not None
     ids = task.vocabulary
     shape = replace(model, vocab_size=ids.vocab_size, separator_ids=ids.separator_ids)
+    shape = shape.changed(**changed)
     return Decoder(shape, encoding).eval()
 
 
@@ -69,6 +74,61 @@ def test_linear_biases_are_lines(
     slope = sum(slopes(8)) / 8
     for (_, distance), value in found.items():
         assert value == pytest.approx(flat - slope * distance, rel=1e-5, abs=1e-4)
+
+
+def test_every_distance_of_every_length_is_measured(tmp_path: Path) -> None:
+    """Of eight rows of one word, pairs with a separator do not count."""
+    short = make_task(Properties, tmp_path, train={"length": 6})
+    with torch.inference_mode():
+        rows = short.evaluate(decoder(short, ALiBi, layers=1, width=64), "logit", 0, Memory()).rows
+    near = {0: 6, 1: 5, 2: 4, 3: 3, 4: 2, 5: 1}  # pairs in a row
+    assert {int(r.second_axis): r.n for r in rows if r.length == 6} == {
+        distance: 8 * 8 * pairs for distance, pairs in near.items()
+    }
+    far = [int(row.second_axis) for row in rows if row.length == 48]
+    expected = list(range(16))
+    while expected[-1] < 47:
+        expected.append(min(47, max(expected[-1] + 1, int(1.1 * expected[-1]))))
+    assert far == [each for each in expected if each != 47]  # whose only pair has a separator
+    values = {(row.length, int(row.second_axis)): row.value for row in rows}
+    slope = sum(slopes(8)) / 8
+    for (length, distance), value in values.items():
+        flat = values[length, 0]
+        assert value == pytest.approx(flat - slope * distance, rel=1e-5, abs=1e-4)
+
+
+def test_costs_and_checks_have_rows_of_their_names(
+    task: Properties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure_costs(make: Any) -> Costs:
+        assert make is model.make_encoding and torch.is_grad_enabled()
+        return costs
+
+    def examine(subject: Any) -> dict[str, Finding]:
+        assert subject.make_encoding is model.make_encoding and torch.is_grad_enabled()
+        names = {"interface": "FAIL", "gradients": "FAIL", "causal": "ok", "generation": "-"}
+        return {name: Finding(status) for name, status in names.items()}
+
+    model = decoder(task, NoPE)
+    monkeypatch.setattr(properties, "measure_costs", measure_costs)
+    monkeypatch.setattr(properties, "examine", examine)
+    for cache in (7, None):
+        costs = Costs(parameters=3, flops=50.0, cache=cache, bare_flops=200.0, bare_cache=28)
+        with torch.inference_mode():
+            found = task.evaluate(model, "costs", 0, Memory()).rows
+        expected = {
+            "parameters": 3, "extra_flops_per_token": 50.0, "flops_overhead_percent": 25.0,
+        }  # fmt: skip
+        if cache:
+            expected |= {"extra_cache_per_token": 7, "cache_overhead_percent": 25.0}
+        assert found == [Measurement("costs", name, value, 1) for name, value in expected.items()]
+    with torch.inference_mode():
+        found = task.evaluate(model, "checks", 0, Memory()).rows
+    assert found == [
+        Measurement("checks", "gradients", 0.0, 1),
+        Measurement("checks", "causal", 1.0, 1),
+        Measurement("checks", "failed", 1, 2),
+    ]
 
 
 @pytest.mark.slow

@@ -49,6 +49,17 @@ def test_a_record_survives_its_file() -> None:
     assert RunRecord.from_json(content, Path("somewhere")) == RECORD
 
 
+def test_text_in_a_record_cannot_control_a_terminal() -> None:
+    told = {"sum\x1bmary": ["a\x9b", {"b\x07": "c\x00d"}], "n": 1, "none": None}
+    record = replace(RECORD, notes=("x\x1b[2J", "y"), described=told, reason="é\n\t\r")
+    content = record.to_json()
+    bad = "\N{REPLACEMENT CHARACTER}"
+    assert content["notes"] == (f"x{bad}[2J", "y") and content["reason"] == f"é\n\t{bad}"
+    assert content["described"] == {
+        f"sum{bad}mary": [f"a{bad}", {f"b{bad}": f"c{bad}d"}], "n": 1, "none": None,
+    }  # fmt: skip
+
+
 def test_keys_of_another_version_are_ignored() -> None:
     content = RECORD.to_json() | {"of_tomorrow": 1}
     assert RunRecord.from_json(content, RECORD.folder) == RECORD

@@ -18,7 +18,7 @@ from test_runner import toy as toy  # a fixture
 import pe_bench
 from pe_bench.cli import main
 from pe_bench.system import locks
-from pe_bench.system.console import info, progress
+from pe_bench.system.console import info
 from pe_bench.system.locks import locked
 
 pytestmark = pytest.mark.slow
@@ -130,14 +130,6 @@ def test_a_closed_pipe_demotes_no_result(
     assert record(tmp_path, "rope")[0]["status"] == "done"
 
 
-def test_a_bar_goes_on_without_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
-    with os.fdopen(closed_pipe(), "w") as stream, monkeypatch.context() as patch:
-        patch.setattr(sys, "stderr", stream)
-        bar = progress("title", 3)
-        bar.update(3)
-        bar.close()
-
-
 def test_a_plugin_that_exits_ends_its_own_run_only(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,16 +195,6 @@ def test_what_a_plugin_leaves_behind_does_not_keep_the_process(tmp_path: Path) -
     command = [sys.executable, "-m", "pe_bench", "list", "./left.py"]
     done = subprocess.run(command, cwd=tmp_path, env=os.environ | PATH, capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-def test_a_character_that_the_output_does_not_have_is_a_question_mark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
-) -> None:
-    with (tmp_path / "out").open("w", encoding=encoding) as stream, monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", stream)
-        info("nope ↑")
-    assert (tmp_path / "out").read_text(encoding) == "nope ?\n"
 
 
 def test_a_full_disk_is_said_once_and_stops_nothing(

@@ -1,4 +1,4 @@
-"""Folders of models without classes of transformers: what is saved is read again, or refused."""
+"""Folders of models: a saved model is read again with the same bits, and damage is refused."""
 
 import json
 import shutil

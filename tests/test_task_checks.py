@@ -1,16 +1,22 @@
 """Every check of tasks detects its defect, and no other check fails because of it."""
 
+import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from helpers import some_slow
 
-from pe_bench.checks import encodings, table
-from pe_bench.checks.task_subject import TaskSubject
+from pe_bench.checks import encodings, table, task_subject
+from pe_bench.checks.findings import run_check
+from pe_bench.checks.task_subject import TaskSubject, observe
 from pe_bench.checks.tasks import CHECKS, examine
 from pe_bench.cli import main
 from pe_bench.registry import plugins
+from pe_bench.task import Evaluation, Vocabulary
 
 SORTING = """
 import itertools
@@ -188,6 +194,49 @@ def test_broken_tasks(what: str, write: Any, tmp_path: Path) -> None:
     assert set(found) == set(expected), found
     for check, reason in expected.items():
         assert reason in found[check]
+
+
+@pytest.mark.parametrize("what", [what for what in BROKEN if what not in EVERYDAY])
+def test_a_check_alone(what: str, write: Any, tmp_path: Path) -> None:
+    old, new, expected = BROKEN[what]
+    plugin = plugins.load("task", write(old, new) + ":samples=4", "quick")
+    for check, reason in expected.items():
+        if check != "shortcuts":
+            finding = run_check(CHECKS[check], TaskSubject(plugin, tmp_path))
+            assert finding.bad and reason in finding.reason
+
+
+@pytest.mark.parametrize("spec", ["copying", "copying:samples=7"])
+def test_an_evaluation_is_small_and_a_search_is_not(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_subject, "search", lambda task: task)
+    plugin = plugins.load("task", spec, "quick")
+    subject = TaskSubject(plugin, tmp_path)
+    found: Any = (subject.task, subject.reaches)
+    small = plugin.cls.check_options["samples"]
+    if plugin.options:
+        assert [task.samples for task in found] == [7, 7]
+    else:
+        assert found[0].samples == small < found[1].samples
+
+
+def test_the_same_seed_gives_the_same_model_and_draws() -> None:
+    """Tasks that use a global generator have other items with another seed."""
+    draws: list[tuple[float, ...]] = []
+
+    def evaluate(model: Any, *_: Any) -> Evaluation:
+        weight = float(model.lm_head.weight[0, 0])
+        drawn = (weight, random.random(), np.random.random(), float(torch.rand(())))
+        draws.append(drawn)
+        return Evaluation([])
+
+    task: Any = SimpleNamespace(vocabulary=Vocabulary(9), train_length=8, evaluate=evaluate)
+    for seed in (0, 0, 1):
+        observe(task, "cells", seed)
+    first, second, same, _, *others = draws  # each evaluation is done twice
+    assert first == same and not set(first[1:]) & set(second)
+    assert not set(first) & set(others[0]) and len(draws) == 6
 
 
 def test_a_vocabulary_that_is_too_small(write: Any, tmp_path: Path) -> None:

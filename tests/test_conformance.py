@@ -365,6 +365,62 @@ def test_a_check_alone(check: str, what: str, reason: str, write: Any) -> None:
     assert set(found) == {check} and found[check].startswith(reason), found
 
 
+class Unmoved(StatefulEncoding):
+    """An encoding with a state that its layers do not change."""
+
+
+class Unordered(Unmoved):
+    permutation_equivariant = False
+
+    def update_state(self, state: Any, *_: Any) -> Any:
+        return state
+
+
+CLAIMS: list[tuple[str, Any, str]] = [
+    ("prefix_consistent", STRETCHED, "declares prefix_consistent = False"),
+    *((name, STRETCHED, "needs prefix consistency") for name in ("cache", "chunks", "ragged")),
+    ("shift_invariant", STRETCHED, "declares shift_invariant = False"),
+    ("max_position", STRETCHED, "has no table of positions"),
+    ("out_of_sight", STRETCHED, "sees all tokens"),
+    ("temperature", STRETCHED, "has no temperature"),
+    ("normalise", STRETCHED, "has the softmax"),
+    ("permutation", STRETCHED, "passes its state on unchanged"),
+    ("permutation", Unmoved, "passes its state on unchanged"),
+    ("permutation", Unordered, "declares permutation_equivariant = False"),
+    ("rotation", STRETCHED, "does not declare rotation_equivariant = True"),
+    ("rotation", Unmoved, "does not declare rotation_equivariant = True"),
+    ("kernels", STRETCHED, "needs a GPU: --device cuda"),
+]
+
+
+@pytest.mark.parametrize(("check", "of", "claim"), CLAIMS)
+def test_a_property_that_is_not_claimed_is_not_checked(
+    check: str, of: Any, claim: str, write: Any
+) -> None:
+    make = plugins.load("encoding", write(of)).make if isinstance(of, str) else of
+    finding = run_check(CHECKS[check], Subject(make))
+    assert finding.status == "-" and claim in finding.reason
+
+
+@pytest.mark.parametrize(("off", "wrong"), [(3e-12, ""), (5e-12, "tiny"), (1.0, "tiny")])
+def test_the_tolerance_of_a_gradient(
+    off: float, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradients are compared to a thousandth of the largest one at least."""
+
+    def results(model: Any, tokens: Tensor, backend: str) -> tuple[Tensor, dict[str, Tensor]]:
+        moved = off if backend == "sdpa" else 0.0
+        gradients = {"large": torch.tensor([4.0, -1.0]), "tiny": torch.tensor([0.0, moved])}
+        return torch.ones(3), {name: value.double() for name, value in gradients.items()}
+
+    monkeypatch.setattr(module, "outputs_and_gradients", results)
+    found = CHECKS["backends"](Subject(Encoding))
+    assert (found or "").startswith(
+        f"backend sdpa changes the gradient of {wrong} by" * bool(wrong)
+    )
+    assert bool(found) is bool(wrong)
+
+
 @pytest.mark.parametrize("what", some_slow(HONEST, everyday=("log temperature",)))
 def test_honest_encodings(what: str, write: Any) -> None:
     assert findings(write(HONEST[what])) == {}

@@ -206,6 +206,18 @@ def test_a_check_alone(what: str, write: Any, tmp_path: Path) -> None:
             assert finding.bad and reason in finding.reason
 
 
+def test_rows_of_the_phase_of_a_subset_are_compared(write: Any, tmp_path: Path) -> None:
+    """Each subset has batches with other digits; the second one is evaluated on its batches."""
+    path = Path(write("default_rng([seed, step])", "default_rng([seed, step, subset == 'two'])"))
+    source = path.read_text().replace("[99, point.length]", "[0, 3, 1]")
+    source = source.replace("[point.length] * self.samples", "rng.integers(4, 9, 64)")
+    subsets = "    all_subsets = ('one', 'two')\n    trains_each_subset = True\n\n    def items("
+    path.write_text(source.replace("    def items(", subsets))
+    subject = TaskSubject(plugins.load("task", f"{path}:samples=4", "quick"), tmp_path)
+    finding = run_check(CHECKS["apart"], subject)
+    assert "rows that two is evaluated on are in the first 10 training" in finding.reason
+
+
 @pytest.mark.parametrize("spec", ["copying", "copying:samples=7"])
 def test_an_evaluation_is_small_and_a_search_is_not(
     spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

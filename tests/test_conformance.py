@@ -13,6 +13,7 @@ from helpers import KINDS, some_slow
 from torch import Tensor, nn
 
 from pe_bench.checks import encodings as module
+from pe_bench.checks import kernels as checked_kernels
 from pe_bench.checks.depth import Depths, find_unlike_layers
 from pe_bench.checks.encodings import CHECKS, FACTS, examine
 from pe_bench.checks.findings import NotApplicable, run_check
@@ -696,6 +697,57 @@ def test_kernels_in_the_precisions_of_runs(spec: str, monkeypatch: pytest.Monkey
     assert wrong is not None and re.fullmatch(
         r"sdpa, float32, 64 tokens: outputs .*e-0[0-3] off", wrong
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_formula", "off", "wrong"),
+    [
+        ("float32", 0.0, 0.9e-4, ""),
+        ("float32", 0.0, 1.1e-4, "blocked, float32, 8 tokens: gradients 1.1e-04 off"),
+        ("float32", 1e-3, 1.9e-3, ""),
+        ("float32", 1e-3, 2.1e-3, "blocked, float32, 8 tokens: gradients 2.1e-03 off"),
+        ("bfloat16", 0.0, 1.9e-2, ""),
+        ("bfloat16", 0.0, 2.1e-2, "blocked, bfloat16, 8 tokens: gradients 2.1e-02 off"),
+        ("bfloat16", 0.0, float("nan"), "blocked, bfloat16, 8 tokens: gradients nan off"),
+    ],
+)
+def test_the_bounds_of_kernels(
+    kind: str, of_formula: float, off: float, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors are relative; a large error of the formula itself allows twice as much."""
+
+    def results(model: Any, tokens: Tensor, backend: str, dtype: torch.dtype) -> dict[str, Tensor]:
+        truth = torch.tensor([30.0, -40.0]).double()
+        narrow = dtype == getattr(torch, kind)
+        error = (off if backend != "eager" else of_formula) if narrow else 0.0
+        return {"outputs": truth, "gradients": truth * (1 + error)}
+
+    monkeypatch.setattr(checked_kernels, "_results", results)
+    subject = Subject(Encoding)
+    model = subject.model(torch.float32, layers=1)
+    assert (compare_kernels(model, subject.tokens(8), ["blocked"], [8, 99]) or "") == wrong
+
+
+def test_results_of_a_kernel() -> None:
+    subject = Subject(plugins.load("encoding", "t5").make)
+    model = subject.model(torch.float32, layers=2)
+    tokens = subject.tokens(8)
+    found = checked_kernels._results(model, tokens, "eager", torch.float32)
+    again = checked_kernels._results(model, tokens, "eager", torch.float32)
+    of_encoding = sum(p.numel() for p in model.encodings.parameters())
+    unused = model.lm_head.weight.numel()
+    assert {name: (values.dtype, values.numel()) for name, values in found.items()} == {
+        "outputs": (torch.float64, tokens.numel() * CONFIG.width),
+        "gradients": (
+            torch.float64,
+            sum(p.numel() for p in model.parameters()) - of_encoding - unused,
+        ),
+        "gradients of the encoding": (torch.float64, of_encoding),
+    }
+    assert all(values.any() and torch.equal(values, again[name]) for name, values in found.items())
+    narrow = checked_kernels._results(model, tokens, "eager", torch.bfloat16)
+    error = checked_kernels._error(narrow["outputs"], found["outputs"])
+    assert 1e-4 < error < 0.05
 
 
 def test_a_fall_back_to_the_slow_kernel_is_an_error() -> None:

@@ -1,5 +1,6 @@
 """What an encoding does that overrides no hook, hook by hook."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,10 +8,12 @@ import torch
 from torch import Tensor
 
 from pe_bench.checks.interface import HOOKS, NO_HOOKS
+from pe_bench.checks.subject import CONFIG
 from pe_bench.config import ModelConfig
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, in_order, random_ids
+from pe_bench.registry import plugins
 
 SHAPE = ModelConfig(layers=3, heads=2, width=8, mlp_width=8, vocab_size=9, train_length=6)
 X = torch.arange(40.0).view(1, 5, 8)
@@ -158,3 +161,54 @@ def test_options_that_are_refused(options: dict[str, Any], sentence: str) -> Non
     with pytest.raises(InputError, match=sentence):
         Encoding(SHAPE, **options)
     Encoding(SHAPE, train_positions="offset", max_train_position=6)
+
+
+AS_THEIR_AUTHORS = ("dape", "dapev2", "fire", "kerple", "grape-a", "selective-rope")
+"""Encodings whose random parameters do not depend on the decoder's standard deviation."""
+
+CONSTANTS = {
+    "bam.log_scale": -3.4657,
+    "bam.shape": 1.0,
+    "carope.projection.bias": 2.0402,
+    "fire.c": 0.1,
+    "fire.multiplier": 1.0,
+    "grape-a.weight": 0.5413,
+    "log-temperature.s": 0.39236,
+    "wall.gates.bias": 8.0,
+}
+"""Means of parameters that do not begin at zero."""
+
+
+@pytest.mark.parametrize("name", plugins.names("encoding"))
+def test_initial_parameters(name: str) -> None:
+    """Random ones have the decoder's standard deviation, constants the value above, or zero."""
+
+    def make(seed: int, std: float) -> dict[str, Tensor]:
+        torch.manual_seed(seed)
+        made = plugins.load("encoding", name).make(replace(CONFIG, init_std=std), 3)
+        return {key: p.detach() for key, p in made.named_parameters() if p.numel()}
+
+    first, second, doubled = make(0, 0.15), make(1, 0.15), make(0, 0.3)
+    for key, values in first.items():
+        if torch.equal(values, second[key]):
+            constant = CONSTANTS.get(f"{name}.{key}", 0.0)
+            assert float(values.mean()) == pytest.approx(constant, rel=1e-3), key
+        elif name in AS_THEIR_AUTHORS:
+            assert torch.equal(values, doubled[key]), key
+        else:
+            torch.testing.assert_close(2 * values, doubled[key])
+            assert float(values.std()) == pytest.approx(0.15, rel=0.25), key
+
+
+def test_a_window_that_is_skipped_in_training() -> None:
+    """PoSE: the second part of a row begins later, by a number for each row."""
+    encoding = plugins.load("encoding", "pose:target=20").make(SHAPE, 0)
+    ids, lengths = torch.arange(6)[None], torch.full((400,), 6)
+    drawn = encoding.draw_positions(ids, lengths)
+    steps = drawn.diff(dim=1)
+    assert drawn.shape == (400, 6) and (drawn[:, 0] == 0).all()
+    assert ((steps > 1).sum(1) <= 1).all()
+    assert set((drawn[:, -1] - 5).tolist()) == set(range(15))
+    jumps = (steps > 1).nonzero()[:, 1] + 1
+    assert set(jumps.tolist()) == {1, 2, 3}
+    assert torch.equal(encoding.eval().draw_positions(ids, lengths), ids)

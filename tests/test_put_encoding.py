@@ -1,16 +1,19 @@
 """Encodings inside a tiny Llama of transformers; `test_inside_transformers.py` has all of them."""
 
+import os
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from llamas import reference, tokens
+from llamas import reference, tokens, write_tokenizer
 from test_inside_transformers import moved, put
 from torch import Tensor
 
 from pe_bench.errors import InputError
-from pe_bench.pretrained import inside_cache
+from pe_bench.pretrained import gguf, inside_cache
 from pe_bench.pretrained.checkpoint import open_checkpoint
 from pe_bench.pretrained.rows import hidden_of_documents
 
@@ -200,3 +203,53 @@ def test_a_folder_of_a_model_with_an_encoding(tmp_path: Path) -> None:
     after = dict(again.model.encodings.named_buffers())
     assert before and before.keys() == after.keys()
     assert all(torch.equal(after[name], buffer) for name, buffer in before.items())
+
+
+def test_a_gguf_file_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The readers of transformers are replaced, which need the package gguf."""
+    model = reference("smollm")
+    model.config.quantization_config = {"bits": 4}  # a field of the file
+    tokenizer = SimpleNamespace(save_pretrained=write_tokenizer)
+    found = {"AutoConfig": model.config, "AutoModelForCausalLM": model, "AutoTokenizer": tokenizer}
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    def replace_reader(name: str, result: Any) -> None:
+        def read(**given: Any) -> Any:
+            asked.append((name, given))
+            if isinstance(result, Exception):
+                raise result
+            return result
+
+        # transformers has replaced its module in the meantime.
+        current = sys.modules["transformers"]
+        monkeypatch.setattr(current, name, SimpleNamespace(from_pretrained=read))
+
+    monkeypatch.setattr(gguf, "find_spec", lambda name: name)
+    for name, result in found.items():
+        replace_reader(name, result)
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF and more")
+    umask = os.umask(0o027)
+    try:
+        checkpoint = gguf.import_gguf(file, tmp_path / "deep" / "new")
+    finally:
+        os.umask(umask)
+    where = {"pretrained_model_name_or_path": tmp_path, "gguf_file": "model.gguf"}
+    wide = {**where, "dtype": torch.float32}
+    assert asked == [(name, wide if "Model" in name else where) for name in found]
+    assert checkpoint.folder == tmp_path / "deep" / "new"
+    assert [path.name for path in checkpoint.folder.parent.iterdir()] == ["new"]
+    assert {path.stat().st_mode & 0o777 for path in checkpoint.folder.glob("*.*")} == {0o640}
+    loaded = checkpoint.load()
+    for name, tensor in loaded.state_dict().items():
+        theirs = name if name == "lm_head.weight" else f"model.{name}"
+        assert torch.equal(tensor, model.state_dict()[theirs])
+    assert loaded.lm_head.weight is loaded.embed_tokens.weight
+    assert checkpoint.tokenizer().vocab_size == 270
+    replace_reader("AutoTokenizer", ValueError("no words\nat all"))
+    with pytest.raises(InputError, match=r"cannot read .*model.gguf \(no words\)$"):
+        gguf.import_gguf(file, tmp_path / "other")
+    model.config.hidden_act = "relu"
+    with pytest.raises(InputError, match=r"model.gguf: hidden_act is relu"):
+        gguf.import_gguf(file, tmp_path / "other")
+    assert not (tmp_path / "other").exists()

@@ -275,6 +275,28 @@ def test_an_option_of_a_related_plugin_is_named() -> None:
         plugins.load("encoding", "tape:mlp_mx=false")
 
 
+def test_the_content_of_a_file_that_an_option_names_is_part_of_the_version(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from pathlib import Path\nfrom pe_bench.api import Encoding\n\n\n"
+        "class Mine(Encoding):\n"
+        "    def __init__(self, model, layer=0, *, table: Path = Path('none'), text: str = 'a'):\n"
+        "        super().__init__(model, layer)\n"
+    )
+
+    def version(options: str) -> str:
+        return plugins.load("encoding", f"{tmp_path / 'mine.py'}{options}").version
+
+    table = tmp_path / "table.txt"
+    without = version(f":table={table}")
+    assert without == version("") == version(":text=b")
+    found = set()
+    for content in ("1", "2"):
+        table.write_text(content)
+        found |= {version(f":table={table}"), version(f":text={table}")}
+    assert len(found) == 2 and without not in found
+    assert version(f":text={'long' * 99}") == without
+
+
 def test_all_is_expanded_in_its_place() -> None:
     every = plugins.names_of_all("encoding")
     assert "tape" in every and "tape-ablations" not in every

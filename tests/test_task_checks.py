@@ -218,6 +218,14 @@ def test_rows_of_the_phase_of_a_subset_are_compared(write: Any, tmp_path: Path) 
     assert "rows that two is evaluated on are in the first 10 training" in finding.reason
 
 
+@pytest.mark.parametrize(("value", "wrong"), [("5e-7", False), ("2e-6", True)])
+def test_a_mean_may_differ_by_rounding(value: str, wrong: bool, write: Any, tmp_path: Path) -> None:
+    old, new, _ = BROKEN["has a mean that is none"]
+    spec = write(old, new.replace("7.0", value)) + ":samples=4"
+    subject = TaskSubject(plugins.load("task", spec, "quick"), tmp_path)
+    assert run_check(CHECKS["scores"], subject).bad is wrong
+
+
 @pytest.mark.parametrize("spec", ["copying", "copying:samples=7"])
 def test_an_evaluation_is_small_and_a_search_is_not(
     spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

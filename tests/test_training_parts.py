@@ -2,10 +2,13 @@
 
 import copy
 import math
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +30,7 @@ from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.checkpoints import read_checkpoint, write_checkpoint
 from pe_bench.train.loop import train
 from pe_bench.train.optimizer import make_optimizer, scale
-from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
+from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup, connect
 from pe_bench.train.training import ensure_trained, join_training
 from pe_bench.train.training_result import TrainingResult
 from pe_bench.train.training_state import TrainingState
@@ -430,3 +433,60 @@ def test_sharded_weights_are_trained_alike(monkeypatch: pytest.MonkeyPatch) -> N
     again.load_state_dict(states[1].weights)
     train(again, batch, config, state=states[1], **given)
     torch.testing.assert_close(weights(again), weights(plain))
+
+
+def test_loggers_are_made_with_folder_and_title(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The classes of Lightning are replaced, because their packages need not be installed."""
+    made: list[tuple[Any, ...]] = []
+
+    def maker(name: str) -> Callable[..., Recorder]:
+        def make(*given: Any, **named: Any) -> Recorder:
+            made.append((name, *given, named))
+            return Recorder()
+
+        return make
+
+    fabric = SimpleNamespace(TensorBoardLogger=maker("tensorboard"))
+    others = SimpleNamespace(WandbLogger=maker("wandb"), MLFlowLogger=maker("mlflow"))
+    monkeypatch.setitem(sys.modules, "lightning.fabric.loggers.tensorboard", fabric)
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "lightning.pytorch.loggers", others)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    folder = tmp_path / "new" / "logs"
+    names: list[Any] = ["tensorboard", "wandb", "mlflow"]
+    for name in names:
+        with loggers.open_logger(name, folder, "rope/mqar/0") as logger:
+            assert isinstance(logger, Recorder)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://host")
+    with loggers.open_logger("mlflow", folder, "title"):
+        pass
+    runs = {"save_dir": str(folder / "mlruns")}
+    assert made == [
+        ("tensorboard", folder, "rope/mqar/0", {}),
+        ("wandb", "rope/mqar/0", folder, {"project": "pe-bench"}),
+        ("mlflow", "pe-bench", "rope/mqar/0", None, runs),
+        ("mlflow", "pe-bench", "title", "http://host", runs),
+    ]
+    assert folder.is_dir()
+    with loggers.open_logger(None, tmp_path / "none", "title") as logger:
+        assert logger is None and not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_rank_is_connected(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "set_device", calls.append)
+    monkeypatch.setattr(dist, "init_process_group", lambda *args, **kw: calls.append((args, kw)))
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    store = HashStore()
+    connect(ProcessGroup(1, 3), device, store)  # type: ignore[arg-type]
+    args, given = calls.pop()
+    timeout = given.pop("timeout")
+    assert args == (("gloo",) if device == "cpu" else ("cpu:gloo,cuda:nccl",))
+    assert given == {"store": store, "rank": 1, "world_size": 3}
+    assert timeout.total_seconds() == 12 * 3600
+    assert calls == ([] if device == "cpu" else [1])
+    assert os.environ.pop("GLOO_SOCKET_IFNAME") == "lo"

@@ -12,7 +12,6 @@ from llamas import SHAPE, tokens
 from pe_bench import put_encoding
 from pe_bench.decoder.cache import Cache
 from pe_bench.pretrained.checkpoint import open_checkpoint
-from pe_bench.pretrained.llama_config import parse_config
 from pe_bench.pretrained.saving import save_checkpoint
 
 pytestmark = pytest.mark.slow
@@ -223,20 +222,6 @@ def test_layers_are_a_spec_of_this_suite(name: str, folder: Folder) -> None:
     assert checkpoint.spec(expected.partition(":")[0]) == expected
 
 
-def test_a_warning_names_layers_that_are_replaced(
-    folder: Folder, capsys: pytest.CaptureFixture[str]
-) -> None:
-    checkpoint, gpt = open_checkpoint(folder("mistral")), open_checkpoint(folder("gpt 2"))
-    capsys.readouterr()  # transformers shows its progress
-    assert checkpoint.spec("hybrid") == checkpoint.encoding
-    assert gpt.spec("learned") == gpt.encoding
-    assert capsys.readouterr().err == ""
-    assert checkpoint.spec("rope") == "rope"
-    assert "rope replaces the encoding of the model, which is hybrid:" in capsys.readouterr().err
-    assert gpt.spec("rope") == "rope"
-    assert "rope replaces the encoding of the model, which is learned:" in capsys.readouterr().err
-
-
 @torch.no_grad()
 def test_layers_of_one_kind_can_be_changed(folder: Folder) -> None:
     checkpoint = open_checkpoint(folder("gemma 3"))
@@ -245,31 +230,6 @@ def test_layers_of_one_kind_can_be_changed(folder: Folder) -> None:
     assert "window=5" in checkpoint.spec("hybrid:window=5")
     logits = checkpoint.load(longer)(tokens())
     assert not torch.allclose(logits, checkpoint.load()(tokens()), atol=1e-3)
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_configs_of_transformers_4(name: str, folder: Folder) -> None:
-    """`rope_theta`, `rope_scaling`, `rope_local_base_freq`, and no layer types."""
-    new = json.loads((folder(name) / "config.json").read_text())
-    old = {**new}
-    if name.startswith("gpt"):
-        old |= {"n_ctx": new["n_positions"]}
-        old.pop("tie_word_embeddings" if new["tie_word_embeddings"] else "add_cross_attention")
-        assert parse_config(old) == parse_config(new)
-        return
-    full = old.pop("rope_parameters")
-    if "full_attention" in full:
-        local, full = full["sliding_attention"], full["full_attention"]
-        if name.startswith("gemma"):
-            old["rope_local_base_freq"] = local["rope_theta"]
-    scaling = {**full}
-    old["rope_theta"] = scaling.pop("rope_theta")
-    if "proportional" not in name:
-        old["partial_rotary_factor"] = scaling.pop("partial_rotary_factor", None)
-    old["rope_scaling"] = scaling if scaling["rope_type"] != "default" else None
-    if not name.startswith("ministral"):
-        old.pop("layer_types", None)
-    assert parse_config(old) == parse_config(new)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -21,7 +21,7 @@ from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import Checkpoint
 from pe_bench.pretrained.families import FAMILIES as BY_KIND
 from pe_bench.pretrained.families import complete_fields
-from pe_bench.pretrained.layer_plan import find_rotating, find_windows
+from pe_bench.pretrained.layer_plan import find_rotating, find_windows, with_layers
 from pe_bench.pretrained.llama_config import make_config, parse_config
 from pe_bench.pretrained.plain import plain_config
 from pe_bench.pretrained.weights import make_empty
@@ -315,3 +315,57 @@ def test_rotations(
     assert config.rotation == rotation and config.local_rotation == local
     assert config.of_part("global").rotation == rotation
     assert config.of_part("local").rotation == (local or rotation)
+
+
+@pytest.mark.parametrize("name", some_slow(FAMILIES, EVERYDAY))
+def test_configs_of_transformers_4(name: str) -> None:
+    """`rope_theta`, `rope_scaling`, `rope_local_base_freq`, and no layer types."""
+    new = config_json(name)
+    old = {**new}
+    if name.startswith("gpt"):
+        old |= {"n_ctx": new["n_positions"]}
+        old.pop("tie_word_embeddings" if new["tie_word_embeddings"] else "add_cross_attention")
+        assert parse_config(old) == parse_config(new)
+        return
+    full = old.pop("rope_parameters")
+    if "full_attention" in full:
+        local, full = full["sliding_attention"], full["full_attention"]
+        if name.startswith("gemma"):
+            old["rope_local_base_freq"] = local["rope_theta"]
+    scaling = {**full}
+    old["rope_theta"] = scaling.pop("rope_theta")
+    if "proportional" not in name:
+        old["partial_rotary_factor"] = scaling.pop("partial_rotary_factor", None)
+    old["rope_scaling"] = scaling if scaling["rope_type"] != "default" else None
+    if not name.startswith("ministral"):
+        old.pop("layer_types", None)
+    assert parse_config(old) == parse_config(new)
+
+
+WINDOWS = "hybrid:local=rope,window=12,pattern=l"
+
+
+@pytest.mark.parametrize(
+    ("spec", "full"),
+    [
+        ("rope", "rope"),
+        ("hybrid", WINDOWS),
+        ("hybrid:window=5,first=2", "hybrid:local=rope,window=5,pattern=l,first=2"),
+        ("hybrid:every=2", "hybrid:local=rope,window=12,every=2"),
+    ],
+)
+def test_layers_of_the_model_complete_a_spec(spec: str, full: str) -> None:
+    assert with_layers(spec, WINDOWS) == full
+
+
+@pytest.mark.parametrize("name", ["mistral", "gpt 2"])
+def test_a_warning_names_layers_that_are_replaced(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = Checkpoint(Path(), parse_config(config_json(name)))
+    kind = "learned" if name == "gpt 2" else "hybrid"
+    assert checkpoint.spec(kind) == checkpoint.encoding
+    assert capsys.readouterr().err == ""
+    assert checkpoint.spec("rope") == "rope"
+    replaced = f"rope replaces the encoding of the model, which is {kind}:"
+    assert replaced in capsys.readouterr().err

@@ -26,7 +26,7 @@ from pe_bench.pretrained.tensor_names import HEAD
 from pe_bench.pretrained.weights import load_llama
 from pe_bench.text.tokenizer import ByteTokenizer
 
-EVERYDAY = ("pose", "hybrid:window=6,pattern=gl", "tape")
+EVERYDAY = ("hybrid:window=6,pattern=gl", "tape")
 
 
 def small(spec: str, **shape: Any) -> Decoder:

@@ -113,7 +113,7 @@ def test_recomputation_is_turned_on_and_off(rope: Any) -> None:
     assert not rope.is_gradient_checkpointing and not rope.model.recompute
 
 
-@pytest.mark.parametrize("spec", ["alibi", "tape", DYNAMIC])
+@pytest.mark.parametrize("spec", ["tape", DYNAMIC])
 @torch.no_grad()
 def test_a_cache_gives_the_same_logits(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache grows; rows are padded on the left; at the end, rows are selected."""

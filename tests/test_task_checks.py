@@ -179,7 +179,6 @@ def findings(spec: str, cache: Path) -> dict[str, str]:
 
 
 def test_an_honest_task(write: Any, tmp_path: Path) -> None:
-    assert findings(write(), tmp_path) == {}
     found = examine(TaskSubject(plugins.load("task", write(), "quick"), tmp_path))
     assert {finding.status for finding in found.values()} == {"ok"}  # rows could be compared
 

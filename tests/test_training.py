@@ -182,7 +182,7 @@ def test_bf16_trains_and_keeps_float32_weights(tmp_path: Path, spec: str) -> Non
 
 def test_the_loop_resumes_from_any_state() -> None:
     """The state is sufficient to resume a training, without files."""
-    whole = make_model()
+    whole = make_model("t5")
     states: list[TrainingState] = []
 
     def save(state: TrainingState) -> None:
@@ -191,7 +191,7 @@ def test_the_loop_resumes_from_any_state() -> None:
     expected = train(whole, batch, CONFIG, seed=5, device="cpu", precision="fp32", save=save)
     assert [state.step for state in states] == list(range(1, 13))
     for state in (states[0], states[6]):
-        resumed = make_model()
+        resumed = make_model("t5")
         resumed.load_state_dict(state.weights)
         # These are values of the earlier call.
         later = replace(state, seconds=1000.0, peak_memory_bytes=10**15)
@@ -208,7 +208,7 @@ def test_a_training_that_is_stopped_leaves_no_file(
     tmp_path: Path, stops: Callable[[int, float], bool] | None, steps: int
 ) -> None:
     store = CheckpointStore(tmp_path, "test")
-    model = make_model()
+    model = make_model("nope")
     result = ensure_trained(
         model,
         batch,

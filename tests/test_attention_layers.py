@@ -207,7 +207,7 @@ def test_a_missing_call_is_an_error(spec: str) -> None:
 
 @pytest.mark.parametrize("hook", ["prepare", "extra_values", "update_state"])
 def test_one_hook_of_a_state_is_enough_to_need_it(hook: str) -> None:
-    cls = type("Mine", (StatefulEncoding,), {hook: lambda self, *given: given[0]})
+    cls: Any = type("Mine", (StatefulEncoding,), {hook: lambda self, *given: given[0]})
     layers = pe_bench.AttentionLayers(CONFIG, cls)
     x = torch.randn(2, LENGTH, 16)
     with pytest.raises(pe_bench.InputError, match=r"Mine needs the embeddings: call embed\(x\)"):

@@ -231,13 +231,13 @@ def test_a_gguf_file_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     file.write_bytes(b"GGUF and more")
     umask = os.umask(0o027)
     try:
-        checkpoint = gguf.import_gguf(file, tmp_path / "deep" / "new")
+        checkpoint = gguf.import_gguf(file, tmp_path / "very" / "deep" / "new")
     finally:
         os.umask(umask)
     where = {"pretrained_model_name_or_path": tmp_path, "gguf_file": "model.gguf"}
     wide = {**where, "dtype": torch.float32}
     assert asked == [(name, wide if "Model" in name else where) for name in found]
-    assert checkpoint.folder == tmp_path / "deep" / "new"
+    assert checkpoint.folder == tmp_path / "very" / "deep" / "new"
     assert [path.name for path in checkpoint.folder.parent.iterdir()] == ["new"]
     assert {path.stat().st_mode & 0o777 for path in checkpoint.folder.glob("*.*")} == {0o640}
     loaded = checkpoint.load()

@@ -344,13 +344,6 @@ def write(tmp_path: Path) -> Any:
     return write
 
 
-@pytest.fixture
-def few_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run only a few checks, for tests of the output."""
-    few = ("repeatable", "causal", "gradients", "finite", "max_position", "rotation")
-    monkeypatch.setattr(module, "CHECKS", {name: CHECKS[name] for name in few})
-
-
 @pytest.mark.parametrize("what", some_slow(BROKEN, EVERYDAY))
 def test_broken_encodings(what: str, write: Any) -> None:
     code, checks = BROKEN[what]
@@ -613,61 +606,6 @@ def test_shipped_encodings_need_no_deep_model(name: str) -> None:
     assert Depths().describe_missing_layers(plugin, replace(CONFIG, layers=2)) is None
     unlike = [1, 2, 3] if name == "repo" else []  # a fraction of the layers, the lowest, has RoPE
     assert find_unlike_layers(plugin.make, replace(CONFIG, layers=4)) == unlike
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("four_layers")
-def test_the_printed_table(
-    write: Any, capsys: pytest.CaptureFixture[str], few_checks: None
-) -> None:
-    idle = write(BROKEN["has a parameter that nothing uses"][0], "idle.py")
-    table = write(BROKEN["has too long a table declared"][0], "table.py")
-    assert not check_encodings(["nope", idle, table], wide=True)
-    lines = capsys.readouterr().out.splitlines()
-    head, nope, rows = lines[0], lines[1], lines[2:4]
-    assert head.split() == [*module.CHECKS, "parameters", "extra", "FLOPs", "extra", "cache"]
-    cells = ["-" if name in ("max_position", "rotation") else "ok" for name in module.CHECKS]
-    assert nope.split() == ["nope", *cells, "0", "+0.00%", "+0.0%"]
-    assert [row.split().count("FAIL") for row in rows] == [1, 0]
-    assert [row.split().count("ERROR") for row in rows] == [0, 2]
-    legend = {line.split("  ")[0]: line for line in lines[5:]}
-    assert {*module.CHECKS, "parameters", "extra FLOPs", "extra cache", "-"} <= set(legend)
-    assert legend["causal"].endswith("No output depends on later tokens.")
-    wrong = [line for line in lines if line.startswith(("idle.py: ", "table.py: "))]
-    assert wrong[0] == "idle.py: gradients: no gradient reaches encodings.0.unused"
-    assert wrong[1].startswith("table.py: finite, max_position, costs: Table.embed")
-    assert len(wrong) == 2
-
-
-@pytest.mark.slow
-def test_costs_that_cannot_be_measured_have_a_reason(
-    write: Any, capsys: pytest.CaptureFixture[str], few_checks: None
-) -> None:
-    code = FOURTH_CRASHES.replace("self.layer == 3", "self.model.width == 256")
-    assert not check_encodings([write(code)])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1].split()[-3:] == ["?", "?", "?"]
-    assert "mine.py: costs: FourthCrashes.transform_qk: ValueError: the fourth" in lines[-1]
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("four_layers")
-def test_the_printed_table_of_good_encodings(
-    write: Any, capsys: pytest.CaptureFixture[str], few_checks: None
-) -> None:
-    assert check_encodings(["nope"])
-    head, line, *_ = lines = capsys.readouterr().out.splitlines()
-    assert head.split()[:3] == ["hold", "n/a", "wrong"]
-    assert line.split() == ["nope", "4", "2", "0", "0", "+0.00%", "+0.0%"]
-    assert max(map(len, lines)) <= 80 and not any("nope:" in line for line in lines)
-    assert check_encodings(["nope"], verbose=True)
-    lines = capsys.readouterr().out.splitlines()
-    assert "nope: rotation: -: does not declare rotation_equivariant = True" in lines
-    (ok,) = [line for line in lines if line.startswith("nope: repeatable, ")]
-    assert ok == "nope: repeatable, causal, gradients, finite, costs: ok"
-    assert check_encodings([f"{write(LOG_TEMPERATURE)}:every=4"])
-    note = "mine.py:every=4: note: layers 3, 7, 11 and 15 of 16 differ from layer 0"
-    assert capsys.readouterr().out.splitlines()[-1].startswith(note)
 
 
 def test_what_cannot_be_checked(write: Any, capsys: pytest.CaptureFixture[str]) -> None:

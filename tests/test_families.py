@@ -214,14 +214,6 @@ def test_a_model_is_saved_as_one_of_its_family(name: str, folder: Folder, tmp_pa
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_layers_are_a_spec_of_this_suite(name: str, folder: Folder) -> None:
-    expected = FAMILIES[name][2]
-    checkpoint = open_checkpoint(folder(name))
-    assert checkpoint.encoding == expected
-    assert checkpoint.spec(expected.partition(":")[0]) == expected
-
-
 @torch.no_grad()
 def test_layers_of_one_kind_can_be_changed(folder: Folder) -> None:
     checkpoint = open_checkpoint(folder("gemma 3"))

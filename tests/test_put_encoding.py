@@ -15,7 +15,6 @@ from torch import Tensor
 from pe_bench.errors import InputError
 from pe_bench.pretrained import gguf, inside_cache
 from pe_bench.pretrained.checkpoint import open_checkpoint
-from pe_bench.pretrained.rows import hidden_of_documents
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
@@ -168,21 +167,6 @@ def test_the_cache_of_a_sequence_of_unknown_length() -> None:
         assert cached is False or answers[:, 7:].tolist() == expected
     with pytest.raises(InputError, match="final length of the text: use generate"):
         model(GIVEN, use_cache=True)
-
-
-@torch.no_grad()
-def test_documents_are_computed_one_by_one() -> None:
-    model = moved(put(reference("llama 2"), "t5")).model
-    given = tokens(1, 9)
-    ids = torch.tensor([[3, 4, 0, 1, 2, 3, 7, 0, 1]])
-    found = hidden_of_documents(model, given, ids)
-    parts = [model.hidden(one, positions=own) for one, own in _documents(given, ids)]
-    torch.testing.assert_close(found, torch.cat(parts, dim=1))
-
-
-def _documents(given: Tensor, ids: Tensor) -> list[tuple[Tensor, Tensor]]:
-    sizes = [2, 4, 1, 2]
-    return list(zip(given.split(sizes, 1), ids.split(sizes, 1), strict=True))
 
 
 @torch.no_grad()

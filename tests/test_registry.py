@@ -19,8 +19,6 @@ from pe_bench.registry.options import (
     EncodingSpec,
     TaskSpec,
     convert,
-    option_of,
-    parameter_of,
     show,
     show_type,
     split_spec,
@@ -106,12 +104,6 @@ def test_a_spec_is_split(spec: str, where: str, options: dict[str, str]) -> None
 def test_specs_that_are_refused(spec: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         split_spec(spec)
-
-
-def test_a_keyword_of_python_is_an_option() -> None:
-    assert [parameter_of(name) for name in ("global", "base")] == ["global_", "base"]
-    assert [option_of(name) for name in ("global_", "base")] == ["global", "base"]
-    split_spec("é" * 127)
 
 
 @pytest.mark.parametrize(("kind", "name"), SHIPPED)

@@ -322,19 +322,6 @@ def test_the_command_tells_kinds_apart(
     assert "no option 'sampels' (did you mean 'samples'?)" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_every_finding_is_printed_on_demand(
-    write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
-    path = write("default_rng([seed, step])", "default_rng(step // 2 * 0)")
-    assert main(["check", "-v", path]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert "sorting.py: batch: FAIL: steps 0 and 1 of seed 0 give the same batch" in lines
-    assert any(line.startswith("sorting.py: apart: -: no evaluation row is as") for line in lines)
-    assert any(line.startswith("sorting.py: ids, lengths, items, ") for line in lines)
-
-
 @pytest.mark.parametrize("good", [(True, True), (True, False), (False, True)])
 def test_the_exit_code_is_of_encodings_and_tasks(
     good: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,6 @@ from pe_bench.runs.resolve import resolve
 from pe_bench.task import Batch
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.loop import train
-from pe_bench.train.optimizer import scale
 from pe_bench.train.training import ensure_trained
 from pe_bench.train.training_result import TrainingResult
 from pe_bench.train.training_state import TrainingState
@@ -92,26 +91,6 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
     torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
     assert (trained.steps, trained.tokens) == (expected.steps, expected.tokens) == (12, 12 * 32)
     assert trained.loss == pytest.approx(expected.loss, abs=1e-6)
-
-
-@pytest.mark.slow
-def test_draws_inside_the_model_repeat_after_a_resume(tmp_path: Path) -> None:
-    def noisy() -> Decoder:
-        model = make_model("nope")
-        model.norm.register_forward_hook(lambda _, __, out: out + 0.1 * torch.randn_like(out))
-        return model
-
-    def until_stopped(step: int) -> Batch:
-        if step == 6:
-            raise RuntimeError("power cut")
-        return batch(step)
-
-    whole, first, second = noisy(), noisy(), noisy()
-    run(whole, tmp_path / "whole")
-    with pytest.raises(RuntimeError):
-        run(first, tmp_path / "resumed", data=until_stopped)
-    run(second, tmp_path / "resumed")
-    assert torch.equal(weights(second), weights(whole))
 
 
 @pytest.mark.slow
@@ -280,16 +259,6 @@ def test_a_loss_that_is_not_finite_stops_with_advice(tmp_path: Path) -> None:
     with pytest.raises(FloatingPointError, match=r"lower --train\.lr"):
         run(model, tmp_path)
     assert not (tmp_path / "final.safetensors").exists()
-
-
-def test_the_schedule() -> None:
-    cosine = TrainConfig(steps=100, warmup=0.1)
-    assert [scale(s, cosine) for s in (0, 4, 9)] == pytest.approx([0.1, 0.5, 1.0])
-    assert scale(55, cosine) == pytest.approx(0.5)
-    assert scale(100, cosine) == pytest.approx(0)
-    linear = TrainConfig(steps=100, warmup=0.1, schedule="linear")
-    assert scale(55, linear) == pytest.approx(0.5)
-    assert scale(77, TrainConfig(steps=100, schedule="constant")) == 1
 
 
 def gradients(model: Decoder, *, recompute: bool) -> tuple[dict[str, Tensor], int]:

@@ -327,6 +327,8 @@ def test_ranks_add_their_gradients_and_losses(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(dist, "all_reduce", reduce)
     group = ProcessGroup(1, 2)
+    assert ProcessGroup(0, 2, "fsdp").shards_weights and not group.shards_weights
+    assert not ProcessGroup(0, 1, "fsdp").shards_weights
     parameters = [nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(2)), nn.Parameter()]
     for number, parameter in enumerate(parameters[:2]):
         parameter.grad = torch.arange(parameter.numel()).view_as(parameter) + 10.0 * number
@@ -348,12 +350,6 @@ def test_ranks_add_their_gradients_and_losses(monkeypatch: pytest.MonkeyPatch) -
         tensor.data_ptr() for tensor in model.state_dict().values()
     ]
     assert {source for _, source in sent} == {0}
-
-
-def test_which_groups_shard_the_weights() -> None:
-    assert ProcessGroup(0, 2, "fsdp").shards_weights
-    assert not ProcessGroup(0, 1, "fsdp").shards_weights
-    assert not ProcessGroup(0, 2, "ddp").shards_weights
 
 
 class Recorder:

@@ -1,6 +1,8 @@
 """Parts of the decoder that only a GPU or a rare call reaches, on a CPU."""
 
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -78,6 +80,35 @@ def test_a_kernel_that_does_not_compile_is_remembered(monkeypatch: pytest.Monkey
     assert all(flex.compiles(*other) for other in others)
     with torch.no_grad():
         assert not flex.compiles(Q.clone().requires_grad_(), V, terms)
+
+
+def test_block_sizes_are_tried_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler is replaced; importing it takes a second."""
+
+    class InductorError(RuntimeError):
+        pass
+
+    compiler: Any = SimpleNamespace(InductorError=InductorError)
+    monkeypatch.setitem(sys.modules, "torch._inductor.exc", compiler)
+    monkeypatch.setattr(flex, "_options", {})
+    calls: list[Any] = []
+    works = 2
+
+    def compiled(*args: Any, **given: Any) -> str:
+        calls.append((args, given))
+        if flex.KERNEL_OPTIONS.index(given["kernel_options"]) < works:
+            raise InductorError("out of registers\nand more")
+        return "out"
+
+    monkeypatch.setattr(flex, "_compiled", lambda: compiled)
+    for tried in (flex.KERNEL_OPTIONS, flex.KERNEL_OPTIONS[2:]):  # the second call remembers
+        calls.clear()
+        assert flex._compile_first(("key",))(1, 2, scale=3) == "out"
+        assert calls == [((1, 2), {"kernel_options": each, "scale": 3}) for each in tried]
+    works = 3
+    with pytest.raises(flex.CompilationError, match=r"^out of registers$"):
+        flex._compile_first(("other",))(1)
+    assert flex._options == {("key",): 2, ("other",): 3}
 
 
 def test_another_backend_is_used_if_flex_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -422,7 +422,8 @@ def test_honest_encodings(what: str, write: Any) -> None:
 
 
 def test_logits_may_grow_if_this_is_declared(write: Any) -> None:
-    assert findings(write(LOG_TEMPERATURE), ("repeatable", "bfloat16")) == {}
+    every_layer = LOG_TEMPERATURE.replace("= 2", "= 1")
+    assert findings(write(every_layer), ("repeatable", "bfloat16")) == {}
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 import pe_bench
 from pe_bench.decoder.block import Block
 from pe_bench.decoder.forward_pass import ForwardPass
+from pe_bench.encoding import StatefulEncoding
 from pe_bench.registry import plugins
 
 CONFIG = pe_bench.ModelConfig(
@@ -202,6 +203,17 @@ def test_a_missing_call_is_an_error(spec: str) -> None:
     if spec == "tape":
         with pytest.raises(pe_bench.InputError, match="TAPE passes a state"):
             layers[1](x, step)
+
+
+@pytest.mark.parametrize("hook", ["prepare", "extra_values", "update_state"])
+def test_one_hook_of_a_state_is_enough_to_need_it(hook: str) -> None:
+    cls: Any = type("Mine", (StatefulEncoding,), {hook: lambda self, *given: given[0]})
+    layers = pe_bench.AttentionLayers(CONFIG, cls)
+    x = torch.randn(2, LENGTH, 16)
+    with pytest.raises(pe_bench.InputError, match=r"Mine needs the embeddings: call embed\(x\)"):
+        layers[0](x, layers.begin(random_tokens()))
+    with pytest.raises(pe_bench.InputError, match="Mine passes a state from layer to layer"):
+        layers[0](x)
 
 
 def test_a_pass_that_has_not_ended_is_not_overwritten() -> None:

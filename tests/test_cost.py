@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,8 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from pe_bench.checks import model_cost
 from pe_bench.checks.counting import count_products
-from pe_bench.checks.model_cost import ModelCost, measure
+from pe_bench.checks.ledger import count_step
+from pe_bench.checks.model_cost import Linear, ModelCost, PartCost, mean_keys, measure
 from pe_bench.cli import main
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder import blocked
@@ -37,6 +39,7 @@ from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.memory import BYTES_PER_PARAMETER
 from pe_bench.runs.options import RunOptions
 from pe_bench.text import download
+from pe_bench.visibility import EVERYTHING, Visibility
 
 SHAPE = ModelConfig(
     layers=5,
@@ -57,8 +60,121 @@ def cost(spec: str = "nope", **options: Any) -> ModelCost:
     return measure(plugins.load("encoding", spec).make, SHAPE, **options)
 
 
+@pytest.fixture
+def real_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count on real tensors, which is faster for a tiny model and gives the same numbers."""
+    monkeypatch.setattr(model_cost, "FakeTensorMode", nullcontext)
+
+
+def test_lines_and_windows() -> None:
+    """Costs of two layers, one with a window of two and the first key, by hand."""
+    window = Visibility(window=2, first=1)
+    rest = PartCost(Linear(100, 0), Linear(10, 0), Linear(6, 0), kept=7)
+    full = PartCost(Linear(3, 2), Linear(5, 4), Linear(12, 2), kept=11, cached=((8, EVERYTHING),))
+    local = PartCost(
+        Linear(1, 2), Linear(2, 3), Linear(0, 1), 13, ((4, window), (16, EVERYTHING)), window
+    )
+    found = ModelCost(1, 2, (full, local), rest, cacheable=True, max_position=None)
+    assert [mean_keys(each, 4) for each in (EVERYTHING, window)] == [2.5, (1 + 2 + 3 + 3) / 4]
+    of_full, of_local = 5 + 4 * 2.5, 2 + 3 * 2.25
+    shared = 6 + (12 + 2 * 2.5) + 2.25
+    for rows in (1, 3):
+        assert found.training(4, rows) == pytest.approx(10 + of_full + of_local + shared / rows)
+    assert found.kept == 7 + 11 + 13
+    assert found.prefill(4) == 4 * (3 + 2 * 2.5 + 1 + 2 * 2.25) + 100
+    assert found.decode(4) == 100 + (3 + 2 * 4) + (1 + 2 * 3)
+    assert found.decode(2) == 100 + (3 + 2 * 2) + (1 + 2 * 2)
+    assert [found.cache(tokens) for tokens in (2, 3, 9)] == [2 * 28, 3 * 28, 9 * 24 + 3 * 4]
+    whole = replace(found, cacheable=False)
+    assert whole.decode(4) == found.prefill(4) and whole.cache(4) == 0
+
+
+def test_a_larger_vocabulary_costs_more() -> None:
+    """Rows with real numbers have few words; the costs of the others are added."""
+    few, more = SHAPE.changed(layers=1, vocab_size=70), SHAPE.changed(layers=1)
+    make = plugins.load("encoding", "nope").make
+    parts = [
+        model_cost._count(make_empty(shape, make), [0], narrow=False, recompute=False)
+        for shape in (few, more)
+    ]
+    found = model_cost._with_more_words(parts[0], more, few)
+    for one, other in zip(found, parts[1], strict=True):
+        for name in ("forward", "training", "shared"):
+            assert vars(getattr(one, name)) == pytest.approx(vars(getattr(other, name)))
+        assert one.kept == pytest.approx(other.kept, rel=0.01) and one.cached == other.cached
+    assert model_cost._few_words(SHAPE) == 65 and model_cost._few_words(few) == 65
+    assert model_cost._few_words(SHAPE.changed(vocab_size=9)) == 9
+    assert model_cost._few_words(SHAPE.changed(digit_ids=(3, 99))) == 100
+
+
+def test_numbers_that_an_encoding_reads_are_real(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such an encoding cannot be counted on fake tensors."""
+
+    class Reads(Encoding):
+        def embed(self, x: Tensor, positions: Positions) -> Tensor:
+            return x if int(positions.query.max()) < 1000 else 2 * x
+
+    small = SHAPE.changed(layers=1, train_length=8)
+    found = measure(Reads, small, narrow=True)
+    assert found.parameters == OF_LAYER + 2 * WORDS + 3 * SHAPE.width
+    assert found.weights == 2 * found.parameters
+    linear = OF_LAYER + WORDS
+    assert found.training(8, 1) == 6 * linear + 7 * 2 * SHAPE.width * 9 / 2
+    assert found.cache(8) == 8 * 2 * SHAPE.width * 2  # in bfloat16
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_numbers_that_the_backward_pass_needs(rows: int) -> None:
+    """Bytes of a batch beyond those of the weights, by another count."""
+    shape = SHAPE.changed(layers=2, train_length=12)
+    model = Decoder(shape, plugins.load("encoding", "nope").make).train()
+    kept = sum(part.kept for part in count_step(model, rows, 12, narrow=False))
+    known = {p.untyped_storage()._cdata for p in model.parameters()}
+    stored: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage()._cdata not in known:
+            stored[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    tokens = torch.zeros(rows, 12, dtype=torch.long)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = model.token_losses(tokens, tokens, backend="blocked").sum()
+    expected = sum(tensor.untyped_storage().nbytes() for tensor in stored.values())
+    assert kept == pytest.approx(expected, rel=0.05)
+    loss.backward()
+
+
+def test_products_are_counted_where_they_are() -> None:
+    """The embeddings of this encoding have a product, the layers have those of a decoder."""
+
+    class Mapped(Encoding):
+        def __init__(self, model: ModelConfig, layer: int = 0) -> None:
+            super().__init__(model, layer)
+            self.map = nn.Linear(model.width, model.width, bias=False)
+
+        def embed(self, x: Tensor, positions: Positions) -> Tensor:
+            mapped: Tensor = self.map(x)
+            return mapped
+
+    length = 8
+    shape = SHAPE.changed(layers=2, train_length=length)
+    *layers, rest = count_step(Decoder(shape, Mapped).train(), 1, length, narrow=False)
+    pair = 2 * SHAPE.width * length
+    outside = SHAPE.width**2 + WORDS
+    for layer in layers:
+        assert layer.forward == length * 2 * (OF_LAYER + pair)
+        assert layer.products == length * (6 * OF_LAYER + 7 * pair)
+    assert (rest.forward, rest.products) == (2 * length * outside, 6 * length * outside)
+
+
 def test_products_and_parameters_are_those_of_the_formula() -> None:
     found = cost()
+    assert (found.weights, found.cacheable, found.max_position) == (
+        4 * found.parameters,
+        True,
+        None,
+    )
     norms = (2 * SHAPE.layers + 1) * SHAPE.width
     assert found.parameters == SHAPE.layers * OF_LAYER + 2 * WORDS + norms
     linear = SHAPE.layers * OF_LAYER + WORDS
@@ -94,6 +210,7 @@ EVERYDAY = "gemma:window=8,every=3"
 OTHERS = ("tape", "hybrid:local=t5,global=alibi,every=2,chunk=7", "irope:chunk=8", "sinks")
 
 
+@pytest.mark.usefixtures("real_tensors")
 @pytest.mark.parametrize("spec", some_slow([EVERYDAY, *OTHERS], [EVERYDAY]))
 def test_a_counted_model_costs_the_same(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The count covers all layers and leaves out masked keys."""
@@ -119,7 +236,8 @@ def test_a_counted_model_costs_the_same(spec: str, monkeypatch: pytest.MonkeyPat
     assert found.cache(length) // length == numbers.bytes_per_token
 
 
-@pytest.mark.parametrize("name", some_slow([*KINDS, "path", "gemma", "streaming-llm"], ["nope"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*KINDS, "path", "gemma", "streaming-llm"])
 def test_every_kind_of_encoding_can_be_counted(name: str) -> None:
     shape = replace(SHAPE, layers=2, train_length=32)
     found = measure(plugins.load("encoding", name).make, shape)
@@ -127,6 +245,7 @@ def test_every_kind_of_encoding_can_be_counted(name: str) -> None:
     assert (found.cache(32) > 0) is found.cacheable
 
 
+@pytest.mark.usefixtures("real_tensors")
 def test_layers_of_your_own_kinds() -> None:
     class Every(Encoding):
         shared = False

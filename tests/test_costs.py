@@ -16,7 +16,10 @@ from pe_bench.positions import Positions
 from pe_bench.registry import plugins
 
 NAMES = plugins.names("encoding")
-LAYERS, WIDTH, HEADS, LENGTH = SHAPE.layers, SHAPE.width, SHAPE.heads, SHAPE.train_length
+LAYERS, WIDTH, HEADS, LENGTH = 3, 24, 2, 20
+SMALL = SHAPE.changed(
+    layers=LAYERS, width=WIDTH, heads=HEADS, kv_heads=0, mlp_width=32, vocab_size=64
+).changed(train_length=LENGTH)
 
 
 class Gated(Encoding):
@@ -51,29 +54,41 @@ class Whole(Scaling):
     prefix_consistent = False
 
 
-@pytest.mark.slow
-def test_a_decoder_without_positions_costs_nothing_extra() -> None:
-    costs = measure_costs(Encoding)
+@pytest.mark.parametrize("kv_heads", [2, 1])
+def test_a_decoder_without_positions_costs_nothing_extra(kv_heads: int) -> None:
+    costs = measure_costs(Encoding, replace(SMALL, kv_heads=kv_heads))
     assert (costs.parameters, costs.flops, costs.cache) == (0, 0, 0)
-    assert costs.bare_cache == 2 * LAYERS * WIDTH
+    assert costs.bare_cache == kv_heads * LAYERS * WIDTH
     # Per token: the products with the weights, q k^T, the sum of the values, and few others.
-    weights = 4 * WIDTH**2 + 3 * WIDTH * SHAPE.mlp_width
-    products = 2 * LAYERS * (weights + 2 * LENGTH * WIDTH) + 2 * WIDTH * SHAPE.vocab_size
-    assert products < costs.bare_flops < 1.01 * products
+    weights = (2 + kv_heads) * WIDTH**2 + 3 * WIDTH * SMALL.mlp_width
+    products = 2 * LAYERS * (weights + 2 * LENGTH * WIDTH) + 2 * WIDTH * SMALL.vocab_size
+    others = LAYERS * (3 * SMALL.mlp_width + 20 * WIDTH)
+    assert products < costs.bare_flops < products + others
 
 
-@pytest.mark.slow
+class Table(Scaling):
+    """An encoding with fewer positions than a training row has tokens."""
+
+    def __init__(self, model: ModelConfig, layer: int = 0) -> None:
+        super().__init__(model, layer)
+        self.max_position = LENGTH - 8
+
+
 @pytest.mark.parametrize(
     ("encoding", "parameters", "flops", "cache"),
     [
         (Gated, LAYERS * HEADS * WIDTH, 2 * LAYERS * HEADS * WIDTH, LAYERS * HEADS),
         (Scaling, 0, WIDTH, 0),
         (Whole, 0, WIDTH, None),
+        (Table, 0, WIDTH, 0),
     ],
 )
 def test_costs(encoding: Any, parameters: int, flops: int, cache: int | None) -> None:
-    costs = measure_costs(encoding)
-    assert (costs.parameters, costs.flops, costs.cache) == (parameters, flops, cache)
+    costs = measure_costs(encoding, SMALL)
+    assert costs.parameters == parameters and costs.cache == cache
+    assert costs.flops == pytest.approx(flops)
+    pairs = 4 * LAYERS * WIDTH * (8 if encoding is Table else 0)  # attention to fewer keys
+    assert costs.bare_flops == pytest.approx(measure_costs(Encoding, SMALL).bare_flops - pairs)
 
 
 def test_an_elementwise_operation_counts_once_for_each_number() -> None:
@@ -91,17 +106,15 @@ def test_an_elementwise_operation_counts_once_for_each_number() -> None:
     assert counter.count == 24
 
 
-@pytest.mark.slow
 def test_losing_the_fused_path_is_seen() -> None:
-    costs = measure_costs(Rewriting)
+    costs = measure_costs(Rewriting, SMALL)
     per_pair = costs.flops / (LAYERS * HEADS * LENGTH)
     assert 2 <= per_pair <= 5  # rewriting and softmax of a logit
 
 
-@pytest.mark.slow
 def test_counting_leaves_autograd_alone() -> None:
     before = torch.is_grad_enabled()
-    measure_costs(Encoding)
+    measure_costs(Encoding, SMALL)
     assert torch.is_grad_enabled() is before
 
 

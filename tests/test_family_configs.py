@@ -10,11 +10,18 @@ from typing import Any
 import pytest
 from helpers import some_slow
 from llamas import KINDS, SHAPE
-from test_families import FAMILIES, NEEDS_CODE, SPECIAL
+from test_families import BY_TYPE, FAMILIES, MIXED, NEEDS_CODE, SPECIAL
+from test_inside_transformers import PLAIN, PLAIN_OTHERS
+from test_inside_transformers import SHAPE as ENCODED
 from test_llama_config import config_of
 
+from pe_bench.config import BlockConfig
 from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import Checkpoint
+from pe_bench.pretrained.families import FAMILIES as BY_KIND
+from pe_bench.pretrained.families import complete_fields
+from pe_bench.pretrained.layer_plan import find_rotating, find_windows, with_layers
 from pe_bench.pretrained.llama_config import make_config, parse_config
 from pe_bench.pretrained.plain import plain_config
 from pe_bench.pretrained.weights import make_empty
@@ -34,6 +41,14 @@ EVERYDAY = (
     "gemma 2",
     "gemma 3",
 )
+
+
+def config_json(name: str) -> dict[str, Any]:
+    """Return the config.json that transformers writes for a model of a family."""
+    family, changes, _ = FAMILIES[name]
+    config = getattr(transformers, f"{family}Config")(**{**SHAPE, **SPECIAL, **changes})
+    content: dict[str, Any] = json.loads(config.to_json_string())
+    return content
 
 
 def make(content: dict[str, Any]) -> tuple[str, Decoder]:
@@ -68,11 +83,10 @@ def read_again(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", some_slow(FAMILIES, EVERYDAY))
 def test_a_family_is_read_and_written(name: str) -> None:
-    family, changes, spec = FAMILIES[name]
-    config = getattr(transformers, f"{family}Config")(**{**SHAPE, **SPECIAL, **changes})
-    encoding, written = read_again(json.loads(config.to_json_string()))
-    assert encoding == spec
-    assert written["model_type"] == ("pe_bench" if name in NEEDS_CODE else config.model_type)
+    content = config_json(name)
+    encoding, written = read_again(content)
+    assert encoding == FAMILIES[name][2]
+    assert written["model_type"] == ("pe_bench" if name in NEEDS_CODE else content["model_type"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -86,3 +100,272 @@ def test_a_scaling_is_read_and_written(kind: str) -> None:
     length = written["max_position_embeddings"]
     scaled = before.get("original_max_position_embeddings", 0) * before.get("factor", 0)
     assert length == (scaled or content["max_position_embeddings"])
+
+
+OF_KINDS = (
+    "nope",
+    "smollm3:every=2,base=500",
+    "cohere2:every=2,window=8,base=500",
+    "hybrid:window=8",
+    "hybrid:pattern=l,window=9",
+    "hybrid:global=rope,window=9,pattern=gl",
+    "gemma2",
+    "pose",
+)
+
+
+@pytest.mark.parametrize("spec", some_slow([*PLAIN, *PLAIN_OTHERS], OF_KINDS))
+def test_an_encoding_of_a_plain_model_is_written_and_read(spec: str) -> None:
+    model = make_empty(ENCODED, plugins.load("encoding", spec).make)
+    content = plain_config(model)
+    assert content is not None
+    assert content["architectures"] == [f"{PLAIN_OTHERS.get(spec, 'Llama')}ForCausalLM"]
+    _, same = make(json.loads(json.dumps(content)))
+    assert same.config == model.config
+    assert describe_layers(same) == describe_layers(model)
+
+
+@pytest.mark.parametrize("spec", ["alibi", "tape", "gemma", "hybrid:chunk=6", "rope:rotary=0.5"])
+def test_other_encodings_have_no_plain_config(spec: str) -> None:
+    assert plain_config(make_empty(ENCODED, plugins.load("encoding", spec).make)) is None
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("qwen 3", {"model_type": "cohere2"}, "model_type is 'cohere2', and only llama, mistral"),
+    ("qwen 3", {"model_type": "qwen3_moe"}, "model_type is 'qwen3_moe'"),
+    ("qwen 3", {"attention_bias": True}, "attention_bias is True"),
+    ("qwen 3", {"layer_types": ["linear_attention"] * 3}, "layer_types has 3 layers of the types"),
+    ("qwen 3", {"layer_types": ["full_attention"]}, "layer_types has 1 layers"),
+    ("qwen 3", {"layer_types": ["sliding_attention"] * 3}, "layer_types has 3 layers"),
+    ("qwen 3", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+    ("qwen 3", {"rope_parameters": BY_TYPE}, "rope_parameters differ between layers"),
+    ("qwen 3", {"rope_parameters": {"chunked_attention": {}}}, "rope_parameters are for chunked"),
+    ("smollm 3", {"mlp_bias": True}, "mlp_bias is True"),
+    ("smollm 3", {"no_rope_layers": [1]}, "no_rope_layers has 1 entries"),
+    ("smollm 3", {"use_sliding_window": True, "sliding_window": 9, "layer_types": MIXED}, "kinds"),
+    ("phi 3", {"hidden_act": "relu"}, "hidden_act is relu, but the decoder's MLP has silu or"),
+    ("phi 3, longrope", {"rope_parameters": {"rope_type": "su"}}, "rope_type 'su' is not one of"),
+    ("olmo 2", {"clip_qkv": 8.0}, "clip_qkv is 8.0"),
+    ("granite", {"attention_bias": True}, "attention_bias is True"),
+    ("gpt 2", {"scale_attn_weights": False}, "scale_attn_weights is False"),
+    ("gpt 2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
+    ("gpt 2", {"add_cross_attention": True}, "add_cross_attention is True"),
+    ("gpt 2", {"activation_function": "gelu"}, "activation_function is gelu"),
+    ("gpt 2", {"n_embd": None}, "hidden_size is missing"),
+    ("olmo", {"clip_qkv": 8.0}, "clip_qkv is 8.0"),
+    ("exaone 4", {"layer_types": None, "sliding_window_pattern": "LLLG"}, "sliding_window_pattern"),
+    ("gemma 2", {"hidden_activation": "gelu"}, "hidden_activation is gelu"),
+    ("gemma 3", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
+    ("gemma 3", {"model_type": "gemma3"}, "model_type is 'gemma3'"),
+    ("gemma 3", {"quantization_config": {"bits": 4}}, "quantization_config is"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "sentence"), REFUSED)
+def test_fields_that_are_refused(name: str, changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        make({**config_json(name), **changes})
+
+
+BLOCKS: dict[str, dict[str, Any]] = {
+    "qwen 3": {"head_dim": 16},
+    "gpt 2": {"norm": "layer", "gated": False, "bias": True, "activation": "gelu_tanh"},
+    "olmo": {"norm": "fixed"},
+    "olmo 2": {"norms": "output"},
+    "granite": {
+        "embedding_scale": 3.0,
+        "residual_scale": 0.3,
+        "score_scale": 0.2,
+        "logit_scale": 1 / 1.5,
+    },
+    "gemma 2": {
+        "norms": "both",
+        "norm_offset": True,
+        "activation": "gelu_tanh",
+        "head_dim": 16,
+        "embedding_scale": 48**0.5,
+        "score_scale": 20**-0.5,
+        "score_cap": 4.0,
+        "logit_cap": 2.0,
+    },
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_block_of_a_family(name: str) -> None:
+    model = parse_config(config_json(name)).model
+    assert model.block == BlockConfig(**BLOCKS[name])
+    assert model.qk_norm == {"qwen 3": "rms", "olmo 2": "width"}.get(name, "none")
+    if name == "gpt 2":
+        assert (model.mlp_width, model.norm_eps, model.kv_heads) == (4 * 48, 1e-4, 6)
+
+
+def test_the_leading_channels_of_a_head_rotate() -> None:
+    assert parse_config(config_json("phi 3")).names.turning == 6
+    assert parse_config(config_json("qwen 3, proportional")).names.turning is None
+
+
+T, F = True, False
+LAYERS: list[tuple[str, dict[str, Any], list[bool], list[bool]]] = [
+    ("llama", {"sliding_window": 8}, [F] * 5, [T] * 5),
+    ("mistral", {"sliding_window": 8}, [T] * 5, [T] * 5),
+    ("mistral", {"sliding_window": None}, [F] * 5, [T] * 5),
+    ("qwen2", {"sliding_window": 8}, [F] * 5, [T] * 5),
+    (
+        "qwen3",
+        {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 3},
+        [F, F, F, T, T],
+        [T] * 5,
+    ),
+    ("gemma2", {"sliding_window": 8}, [T, F, T, F, T], [T] * 5),
+    ("olmo3", {"sliding_window": 8}, [T, T, T, F, T], [T] * 5),
+    ("olmo3", {"sliding_window": 8, "sliding_window_pattern": 5}, [T, T, T, T, F], [T] * 5),
+    (
+        "ministral",
+        {"layer_types": ["full_attention", *["sliding_attention"] * 3, "full_attention"]},
+        [F, T, T, T, F],
+        [T] * 5,
+    ),
+    ("smollm3", {}, [F] * 5, [T, T, T, F, T]),
+    ("smollm3", {"no_rope_layer_interval": 2}, [F] * 5, [T, F, T, F, T]),
+    ("smollm3", {"no_rope_layers": [0, 1, 1, 0, 1, 1, 1]}, [F] * 5, [F, T, T, F, T]),
+    ("exaone4", {"sliding_window": 8}, [T, T, T, F, T], [T, T, T, F, T]),
+    ("exaone4", {"sliding_window": None}, [F] * 5, [T] * 5),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "windows", "rotates"), LAYERS)
+def test_windows_and_rotations_of_layers(
+    kind: str, fields: dict[str, Any], windows: list[bool], rotates: list[bool]
+) -> None:
+    family = BY_KIND[kind]
+    content = complete_fields(family, {"num_hidden_layers": 5, **fields})
+    found = find_windows(family, content)
+    assert found == windows
+    assert find_rotating(family, content, found) == rotates
+
+
+FULL_ONLY = {"rope_type": "default", "rope_theta": 1e6}
+ROTATIONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any] | None]] = [
+    ("llama", {}, {"rope_type": "default", "rope_theta": 1e4}, None),
+    ("smollm3", {}, {"rope_type": "default", "rope_theta": 2e6}, None),
+    (
+        "llama",
+        {"rope_theta": 3.0, "rope_scaling": None},
+        {"rope_type": "default", "rope_theta": 3.0},
+        None,
+    ),
+    (
+        "llama",
+        {"rope_theta": 3.0, "rope_scaling": {"type": "linear", "factor": 2.0}},
+        {"rope_type": "linear", "factor": 2.0, "rope_theta": 3.0},
+        None,
+    ),
+    (
+        "llama",
+        {
+            "rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 7.0},
+            "rope_theta": 3.0,
+            "original_max_position_embeddings": 9,
+        },
+        {
+            "rope_type": "yarn",
+            "factor": 2.0,
+            "rope_theta": 7.0,
+            "original_max_position_embeddings": 9,
+        },
+        None,
+    ),
+    (
+        "phi3",
+        {"partial_rotary_factor": 0.5},
+        {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+        None,
+    ),
+    ("gemma3_text", {}, FULL_ONLY, {"rope_type": "default", "rope_theta": 1e4}),
+    (
+        "gemma3_text",
+        {"rope_local_base_freq": 5.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+        {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        {"rope_type": "default", "rope_theta": 5.0},
+    ),
+    (
+        "olmo3",
+        {"rope_theta": 9.0},
+        {"rope_type": "default", "rope_theta": 9.0},
+        {"rope_type": "default", "rope_theta": 9.0},
+    ),
+    (
+        "gemma3_text",
+        {"rope_parameters": {"full_attention": {"rope_theta": 2.0}, "sliding_attention": {}}},
+        {"rope_type": "default", "rope_theta": 2.0},
+        {"rope_type": "default", "rope_theta": 1e4},
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "rotation", "local"), ROTATIONS)
+def test_rotations(
+    kind: str, fields: dict[str, Any], rotation: dict[str, Any], local: dict[str, Any] | None
+) -> None:
+    content = {**config_of("llama 2", rope_parameters=None), "model_type": kind, **fields}
+    activation = BY_KIND[kind].activation
+    content[activation] = content.pop("hidden_act")
+    config = parse_config(content)
+    assert config.rotation == rotation and config.local_rotation == local
+    assert config.of_part("global").rotation == rotation
+    assert config.of_part("local").rotation == (local or rotation)
+
+
+@pytest.mark.parametrize("name", some_slow(FAMILIES, EVERYDAY))
+def test_configs_of_transformers_4(name: str) -> None:
+    """`rope_theta`, `rope_scaling`, `rope_local_base_freq`, and no layer types."""
+    new = config_json(name)
+    old = {**new}
+    if name.startswith("gpt"):
+        old |= {"n_ctx": new["n_positions"]}
+        old.pop("tie_word_embeddings" if new["tie_word_embeddings"] else "add_cross_attention")
+        assert parse_config(old) == parse_config(new)
+        return
+    full = old.pop("rope_parameters")
+    if "full_attention" in full:
+        local, full = full["sliding_attention"], full["full_attention"]
+        if name.startswith("gemma"):
+            old["rope_local_base_freq"] = local["rope_theta"]
+    scaling = {**full}
+    old["rope_theta"] = scaling.pop("rope_theta")
+    if "proportional" not in name:
+        old["partial_rotary_factor"] = scaling.pop("partial_rotary_factor", None)
+    old["rope_scaling"] = scaling if scaling["rope_type"] != "default" else None
+    if not name.startswith("ministral"):
+        old.pop("layer_types", None)
+    assert parse_config(old) == parse_config(new)
+
+
+WINDOWS = "hybrid:local=rope,window=12,pattern=l"
+
+
+@pytest.mark.parametrize(
+    ("spec", "full"),
+    [
+        ("rope", "rope"),
+        ("hybrid", WINDOWS),
+        ("hybrid:window=5,first=2", "hybrid:local=rope,window=5,pattern=l,first=2"),
+        ("hybrid:every=2", "hybrid:local=rope,window=12,every=2"),
+    ],
+)
+def test_layers_of_the_model_complete_a_spec(spec: str, full: str) -> None:
+    assert with_layers(spec, WINDOWS) == full
+
+
+@pytest.mark.parametrize("name", ["mistral", "gpt 2"])
+def test_a_warning_names_layers_that_are_replaced(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = Checkpoint(Path(), parse_config(config_json(name)))
+    kind = "learned" if name == "gpt 2" else "hybrid"
+    assert checkpoint.spec(kind) == checkpoint.encoding
+    assert capsys.readouterr().err == ""
+    assert checkpoint.spec("rope") == "rope"
+    replaced = f"rope replaces the encoding of the model, which is {kind}:"
+    assert replaced in capsys.readouterr().err

@@ -13,7 +13,6 @@ import pe_bench
 from pe_bench.config import BlockConfig, ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
-from pe_bench.pretrained import saving
 from pe_bench.pretrained.checkpoint import open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.registry import plugins
@@ -144,14 +143,6 @@ def test_a_new_encoding_leaves_a_model_as_it_is(kind: str, spec: str) -> None:
     torch.testing.assert_close(model(tokens()).logits, expected, rtol=0, atol=1e-5)
 
 
-def test_parameters_are_shared() -> None:
-    llama = reference("smollm").train()
-    model = put(llama, "tape")
-    theirs = {id(parameter) for parameter in llama.parameters()}
-    own = {id(p) for name, p in model.named_parameters() if "encodings" not in name}
-    assert own == theirs and model.training
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("beams", [1, 3])
@@ -187,18 +178,6 @@ def test_generation_is_that_of_the_decoder(spec: str) -> None:
     options = {"max_new_tokens": 9, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
     answers = model.generate(given, attention_mask=mask, **options)[:, 30:]
     assert answers.tolist() == expected
-
-
-@torch.no_grad()
-def test_a_cache_that_grows() -> None:
-    model = moved(put(reference("llama 2"), "tape"))
-    given = tokens(2, 700)
-    expected = model(given).logits
-    first = model(given[:, :20], use_cache=True)
-    second = model(given[:, 20:680], past_key_values=first.past_key_values, use_cache=True)
-    third = model(given[:, 680:], past_key_values=second.past_key_values, logits_to_keep=3)
-    torch.testing.assert_close(second.logits, expected[:, 20:680])
-    torch.testing.assert_close(third.logits, expected[:, -3:])
 
 
 @pytest.mark.parametrize(("kind", "spec"), AS_BEFORE)
@@ -277,36 +256,6 @@ def test_gradient_checkpointing(kind: str, spec: str) -> None:
     torch.testing.assert_close(found[1], found[0])
     model.gradient_checkpointing_disable()
     assert not model.model.recompute
-
-
-@pytest.mark.parametrize("kind", ["smollm", *OTHER_KINDS])
-@pytest.mark.parametrize(
-    ("given", "name"),
-    [
-        ({"inputs_embeds": torch.zeros(1, 4, 48)}, "inputs_embeds"),
-        ({"output_attentions": True}, "output_attentions"),
-        ({"output_hidden_states": True}, "output_hidden_states"),
-        ({"attention_mask": torch.ones(1, 1, 4, 4)}, "attention_mask"),
-    ],
-)
-def test_what_is_not_supported_is_refused_by_name(
-    kind: str, given: dict[str, Any], name: str
-) -> None:
-    model = put(reference(kind), "rope")
-    with pytest.raises(InputError, match=name):
-        model(tokens(1, 4), **given)
-    with pytest.raises(InputError, match="input_ids"):
-        model()
-    with pytest.raises(InputError, match="vocabulary"):
-        model.resize_token_embeddings(300)
-
-
-def test_padding_between_tokens_is_refused() -> None:
-    model = put(reference("llama 2"), "rope")
-    mask = torch.ones_like(tokens())
-    mask[1, 10:12] = 0
-    with pytest.raises(InputError, match="zeros between tokens"):
-        model(tokens(), attention_mask=mask)
 
 
 def test_a_model_that_the_decoder_cannot_be() -> None:
@@ -411,17 +360,6 @@ def test_saved_models_of_other_shapes(spec: str, shape: dict[str, Any], tmp_path
 
 
 @torch.no_grad()
-def test_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saving, "SHARD", 40_000)
-    model = decoder("rope")
-    save_checkpoint(model, tmp_path / "saved", "rope")
-    assert len(list((tmp_path / "saved").glob("model-*.safetensors"))) > 3
-    assert torch.equal(open_checkpoint(tmp_path / "saved").load()(tokens()), model(tokens()))
-    logits = load(tmp_path / "saved")(tokens()).logits
-    torch.testing.assert_close(logits, model(tokens()), rtol=0, atol=1e-5)
-
-
-@torch.no_grad()
 def test_what_transformers_saves_is_read(tmp_path: Path) -> None:
     model = moved(put(reference("smollm"), "tape:position_size=4"))
     model.save_pretrained(tmp_path / "saved")
@@ -432,14 +370,6 @@ def test_what_transformers_saves_is_read(tmp_path: Path) -> None:
     assert torch.equal(checkpoint.load()(tokens()), model.model(tokens()))
     other = checkpoint.load("tape:position_size=8")
     assert not any(p.abs().max() for n, p in other.named_parameters() if n.endswith("sigma"))
-
-
-def test_states_stay_in_float32(tmp_path: Path) -> None:
-    model = put(reference("llama 2").bfloat16(), "tape")
-    model.save_pretrained(tmp_path / "saved")
-    again = load(tmp_path / "saved")
-    for name, parameter in again.named_parameters():
-        assert parameter.dtype == (torch.float32 if "encodings" in name else torch.bfloat16)
 
 
 def test_the_tokenizer_of_bytes(tmp_path: Path) -> None:
@@ -498,9 +428,3 @@ def test_a_folder_does_not_name_code_in_an_option(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("base=alibi", f"base={evil}"))
     with pytest.raises(InputError, match="names a file with code as its encoding"):
         open_checkpoint(tmp_path / "saved").load()
-
-
-def test_a_folder_that_is_not_empty(tmp_path: Path) -> None:
-    (tmp_path / "something").touch()
-    with pytest.raises(InputError, match="is not empty: give a new folder"):
-        save_checkpoint(decoder("rope"), tmp_path, "rope")

@@ -154,9 +154,54 @@ class Everywhere(NoPE):
         return torch.full_like(logits, 0.5)
 
 
+class LeaksOnce(Leaks):
+    shared = False
+
+    def separable_bias(self, positions: Positions) -> Tensor:
+        found = super().separable_bias(positions)
+        return found if self.layer == 2 else 0 * found
+
+
+class ColdOnce(RoPE):
+    """Its temperature is not finite for one number of keys in one layer."""
+
+    shared = False
+    wrong = torch.inf
+
+    def temperature(self, positions: Positions) -> Tensor:
+        once = (positions.count == 200) & (self.layer == 2)
+        return torch.where(once, self.wrong, 0.0)[:, None]
+
+
+class BelowZeroOnce(ColdOnce):
+    wrong = -0.25
+
+
+class SeesOnce(NoPE):
+    """One query of one head gives a masked key a weight, in one layer."""
+
+    shared = False
+    wrong = 0.125
+
+    def normalise(self, logits: Tensor) -> Tensor:
+        weights = logits.softmax(-1)
+        if self.layer == 2:
+            weights[0, 1, 3, 4] = self.wrong
+        return weights
+
+
+class NotFiniteOnce(SeesOnce):
+    wrong = torch.nan
+
+
 @pytest.mark.parametrize(
     ("cls", "check", "words"),
     [
+        (LeaksOnce, "out_of_sight", "keys outside of `visible` change the output of layer 2"),
+        (ColdOnce, "temperature", "layer 2 has a temperature below 0 or not finite within 256"),
+        (BelowZeroOnce, "temperature", "layer 2 has a temperature below 0 or not finite within"),
+        (SeesOnce, "normalise", "layer 2 gives attention weight to keys that are masked"),
+        (NotFiniteOnce, "normalise", "layer 2 has attention weights that are not finite"),
         (Leaks, "out_of_sight", "keys outside of `visible` change the output of layer 0"),
         (Cold, "temperature", "layer 0 has a temperature below 0"),
         (Everywhere, "normalise", "layer 0 gives attention weight to keys that are masked"),

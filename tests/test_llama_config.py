@@ -12,6 +12,7 @@ from llamas import KINDS, SHAPE
 from safetensors.torch import save_file
 
 from pe_bench.errors import InputError
+from pe_bench.pretrained import weight_files
 from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.families import OWN
 from pe_bench.pretrained.llama_config import parse_config
@@ -136,17 +137,22 @@ def test_configs_that_are_refused(changes: dict[str, Any], sentence: str, tmp_pa
     assert str(path) in str(error.value)
 
 
-def test_samples_are_of_all_parts_of_a_file(tmp_path: Path) -> None:
+def test_samples_are_of_all_parts_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two checkpoints of one shape differ only in some numbers after a long header."""
+    blocks = 5
+    monkeypatch.setattr(weight_files, "BLOCKS", blocks)
     path = tmp_path / "model.safetensors"
     header = (2 * BLOCK).to_bytes(8, "little") + bytes(2 * BLOCK)
-    size = 40 * BLOCK
+    size = len(header) + 40 * BLOCK
+    sampled = [block * (size - BLOCK) // (blocks - 1) for block in range(1, blocks)]
     found = []
-    for place in (None, 0, size // 3, size // 2, size - 1):
-        numbers = bytearray(size)
+    for place in (None, *sampled, size - 1):
+        content = bytearray(header.ljust(size, b"\0"))
         if place is not None:
-            numbers[place] = 1
-        path.write_bytes(header + numbers)
+            content[place] = 1
+        path.write_bytes(content)
         found.append(hashlib.sha256(sample_files(tmp_path)).hexdigest())
     assert len(set(found)) == len(found)
 

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from pe_bench.checks.findings import run_check
 from pe_bench.checks.interface import find_oversights, find_unused_parameters
-from pe_bench.checks.subject import CONFIG
+from pe_bench.checks.states import permutation
+from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.cli import main
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
@@ -71,6 +73,21 @@ def test_unused_parameters(tmp_path: Path) -> None:
     assert "no gradient reaches scale" in found
 
 
+@pytest.mark.parametrize("change", ["self.layer % 2", "not self.training", "self.layer == -1"])
+def test_parameters_that_some_layer_uses_are_used(change: str, tmp_path: Path) -> None:
+    used = change == "self.layer % 2"
+    body = (
+        "    shared = False\n"
+        + INIT.format(options="")
+        + "        self.scale = nn.Parameter(torch.ones(2))\n"
+        "        self.still = nn.Parameter(torch.ones(2), requires_grad=False)\n\n"
+        "    def transform_qk(self, q, k, positions):\n"
+        f"        return (q * self.scale.sum() if {change} else q), k\n"
+    )
+    found = find_unused_parameters(plugins.load("encoding", write(tmp_path, body)))
+    assert found == [] if used else "no gradient reaches scale: no hook uses it" in found
+
+
 @pytest.mark.parametrize("name", plugins.names("encoding"))
 def test_shipped_encodings_have_none(name: str) -> None:
     plugin = plugins.load("encoding", name)
@@ -120,7 +137,7 @@ def test_an_option_has_the_type_of_its_default(tmp_path: Path) -> None:
     assert plugins.load("encoding", f"{spec}:base=2,on=true").options == {"base": 2.0, "on": True}
 
 
-def test_the_layout_of_a_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_layout_of_a_state(tmp_path: Path) -> None:
     body = """
     def prepare(self, x, positions):
         return x.sum(-1)[:, None].expand(-1, 4, -1)
@@ -131,7 +148,7 @@ def test_the_layout_of_a_state(tmp_path: Path, capsys: pytest.CaptureFixture[str
     def embed(self, x, positions):
         return x + 1
 """
-    assert main(["check", write(tmp_path, body, "StatefulEncoding")]) == 1
-    printed = capsys.readouterr().out
-    assert "its last axis but one must have the 40 tokens" in printed
-    assert "permutation_equivariant = False" not in printed
+    plugin = plugins.load("encoding", write(tmp_path, body, "StatefulEncoding"))
+    finding = run_check(permutation, Subject(plugin.make))
+    assert finding.bad and "its last axis but one must have the 40 tokens" in finding.reason
+    assert "permutation_equivariant = False" not in finding.reason

@@ -204,6 +204,14 @@ def test_rotation_of_origins(origin: str, name: str, said: str) -> None:
     assert said in notes and bool(said) == bool(notes)
 
 
+def test_every_part_of_a_spec_is_named() -> None:
+    fixed = "carope:start=normal"  # has no base
+    _, notes = with_rotation(f"hybrid:local={fixed},global={fixed}", config())
+    assert len(notes) == 2
+    _, notes = with_rotation(f"hybrid:local={fixed},global=pope", config())
+    assert len(notes) == 1
+
+
 def test_run_names_another_rotation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     encodings = ["rope", "rope:scaling=pi,factor=2", "pope:base=100", "alibi", "rope:base=500"]
     words = f"--from rope:base=500 --task flipflop --dry-run --device cpu --results {tmp_path}"

@@ -1,16 +1,22 @@
 """Every check of tasks detects its defect, and no other check fails because of it."""
 
+import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from helpers import some_slow
 
-from pe_bench.checks import encodings, table
-from pe_bench.checks.task_subject import TaskSubject
+from pe_bench.checks import encodings, table, task_subject
+from pe_bench.checks.findings import run_check
+from pe_bench.checks.task_subject import TaskSubject, observe
 from pe_bench.checks.tasks import CHECKS, examine
 from pe_bench.cli import main
 from pe_bench.registry import plugins
+from pe_bench.task import Evaluation, Vocabulary
 
 SORTING = """
 import itertools
@@ -173,7 +179,6 @@ def findings(spec: str, cache: Path) -> dict[str, str]:
 
 
 def test_an_honest_task(write: Any, tmp_path: Path) -> None:
-    assert findings(write(), tmp_path) == {}
     found = examine(TaskSubject(plugins.load("task", write(), "quick"), tmp_path))
     assert {finding.status for finding in found.values()} == {"ok"}  # rows could be compared
 
@@ -188,6 +193,69 @@ def test_broken_tasks(what: str, write: Any, tmp_path: Path) -> None:
     assert set(found) == set(expected), found
     for check, reason in expected.items():
         assert reason in found[check]
+
+
+@pytest.mark.parametrize("what", [what for what in BROKEN if what not in EVERYDAY])
+def test_a_check_alone(what: str, write: Any, tmp_path: Path) -> None:
+    old, new, expected = BROKEN[what]
+    plugin = plugins.load("task", write(old, new) + ":samples=4", "quick")
+    for check, reason in expected.items():
+        if check != "shortcuts":
+            finding = run_check(CHECKS[check], TaskSubject(plugin, tmp_path))
+            assert finding.bad and reason in finding.reason
+
+
+def test_rows_of_the_phase_of_a_subset_are_compared(write: Any, tmp_path: Path) -> None:
+    """Each subset has batches with other digits; the second one is evaluated on its batches."""
+    path = Path(write("default_rng([seed, step])", "default_rng([seed, step, subset == 'two'])"))
+    source = path.read_text().replace("[99, point.length]", "[0, 3, 1]")
+    source = source.replace("[point.length] * self.samples", "rng.integers(4, 9, 64)")
+    subsets = "    all_subsets = ('one', 'two')\n    trains_each_subset = True\n\n    def items("
+    path.write_text(source.replace("    def items(", subsets))
+    subject = TaskSubject(plugins.load("task", f"{path}:samples=4", "quick"), tmp_path)
+    finding = run_check(CHECKS["apart"], subject)
+    assert "rows that two is evaluated on are in the first 10 training" in finding.reason
+
+
+@pytest.mark.parametrize(("value", "wrong"), [("5e-7", False), ("2e-6", True)])
+def test_a_mean_may_differ_by_rounding(value: str, wrong: bool, write: Any, tmp_path: Path) -> None:
+    old, new, _ = BROKEN["has a mean that is none"]
+    spec = write(old, new.replace("7.0", value)) + ":samples=4"
+    subject = TaskSubject(plugins.load("task", spec, "quick"), tmp_path)
+    assert run_check(CHECKS["scores"], subject).bad is wrong
+
+
+@pytest.mark.parametrize("spec", ["copying", "copying:samples=7"])
+def test_an_evaluation_is_small_and_a_search_is_not(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_subject, "search", lambda task: task)
+    plugin = plugins.load("task", spec, "quick")
+    subject = TaskSubject(plugin, tmp_path)
+    found: Any = (subject.task, subject.reaches)
+    small = plugin.cls.check_options["samples"]
+    if plugin.options:
+        assert [task.samples for task in found] == [7, 7]
+    else:
+        assert found[0].samples == small < found[1].samples
+
+
+def test_the_same_seed_gives_the_same_model_and_draws() -> None:
+    """Tasks that use a global generator have other items with another seed."""
+    draws: list[tuple[float, ...]] = []
+
+    def evaluate(model: Any, *_: Any) -> Evaluation:
+        weight = float(model.lm_head.weight[0, 0])
+        drawn = (weight, random.random(), np.random.random(), float(torch.rand(())))
+        draws.append(drawn)
+        return Evaluation([])
+
+    task: Any = SimpleNamespace(vocabulary=Vocabulary(9), train_length=8, evaluate=evaluate)
+    for seed in (0, 0, 1):
+        observe(task, "cells", seed)
+    first, second, same, _, *others = draws  # each evaluation is done twice
+    assert first == same and not set(first[1:]) & set(second)
+    assert not set(first) & set(others[0]) and len(draws) == 6
 
 
 def test_a_vocabulary_that_is_too_small(write: Any, tmp_path: Path) -> None:
@@ -252,19 +320,6 @@ def test_the_command_tells_kinds_apart(
     assert last == ("sorting.py: batch: step 5 of seed 0 gives another batch in a second call")
     assert main(["check", "./sorting.py:sampels=4"]) == 2
     assert "no option 'sampels' (did you mean 'samples'?)" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_every_finding_is_printed_on_demand(
-    write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
-    path = write("default_rng([seed, step])", "default_rng(step // 2 * 0)")
-    assert main(["check", "-v", path]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert "sorting.py: batch: FAIL: steps 0 and 1 of seed 0 give the same batch" in lines
-    assert any(line.startswith("sorting.py: apart: -: no evaluation row is as") for line in lines)
-    assert any(line.startswith("sorting.py: ids, lengths, items, ") for line in lines)
 
 
 @pytest.mark.parametrize("good", [(True, True), (True, False), (False, True)])

@@ -21,7 +21,6 @@ from pe_bench.runs.resolve import resolve
 from pe_bench.task import Batch
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.loop import train
-from pe_bench.train.optimizer import scale
 from pe_bench.train.training import ensure_trained
 from pe_bench.train.training_result import TrainingResult
 from pe_bench.train.training_state import TrainingState
@@ -95,26 +94,6 @@ def test_an_interrupted_run_ends_where_an_uninterrupted_one_does(
 
 
 @pytest.mark.slow
-def test_draws_inside_the_model_repeat_after_a_resume(tmp_path: Path) -> None:
-    def noisy() -> Decoder:
-        model = make_model("nope")
-        model.norm.register_forward_hook(lambda _, __, out: out + 0.1 * torch.randn_like(out))
-        return model
-
-    def until_stopped(step: int) -> Batch:
-        if step == 6:
-            raise RuntimeError("power cut")
-        return batch(step)
-
-    whole, first, second = noisy(), noisy(), noisy()
-    run(whole, tmp_path / "whole")
-    with pytest.raises(RuntimeError):
-        run(first, tmp_path / "resumed", data=until_stopped)
-    run(second, tmp_path / "resumed")
-    assert torch.equal(weights(second), weights(whole))
-
-
-@pytest.mark.slow
 def test_a_finished_phase_is_loaded_not_trained(tmp_path: Path) -> None:
     model, again = make_model(), make_model("tape")
     trained = run(model, tmp_path)
@@ -167,7 +146,8 @@ def test_it_learns(tmp_path: Path) -> None:
         return Batch(tokens, (tokens + 1) % 12)
 
     config = TrainConfig(steps=60, batch_size=4, length=8, lr=1e-2)
-    assert run(make_model(), tmp_path, config, cycle).loss < 0.5  # chance is ln 12 = 2.5
+    loss = run(make_model("nope"), tmp_path, config, cycle).loss
+    assert loss < 0.5  # chance is ln 12 = 2.5
 
 
 @pytest.mark.slow
@@ -181,7 +161,7 @@ def test_bf16_trains_and_keeps_float32_weights(tmp_path: Path, spec: str) -> Non
 
 def test_the_loop_resumes_from_any_state() -> None:
     """The state is sufficient to resume a training, without files."""
-    whole = make_model()
+    whole = make_model("t5")
     states: list[TrainingState] = []
 
     def save(state: TrainingState) -> None:
@@ -190,13 +170,15 @@ def test_the_loop_resumes_from_any_state() -> None:
     expected = train(whole, batch, CONFIG, seed=5, device="cpu", precision="fp32", save=save)
     assert [state.step for state in states] == list(range(1, 13))
     for state in (states[0], states[6]):
-        resumed = make_model()
+        resumed = make_model("t5")
         resumed.load_state_dict(state.weights)
         # These are values of the earlier call.
         later = replace(state, seconds=1000.0, peak_memory_bytes=10**15)
         found = train(resumed, batch, CONFIG, seed=5, device="cpu", precision="fp32", state=later)
         assert torch.equal(weights(resumed), weights(whole))
         assert (found.tokens, found.loss) == (expected.tokens, expected.loss)
+        for name in ("step", "loss", "lr", "grad_norm"):
+            assert getattr(found.curve, name) == getattr(expected.curve, name)
         assert found.seconds > 1000 and found.peak_memory_bytes == 10**15
 
 
@@ -205,7 +187,7 @@ def test_a_training_that_is_stopped_leaves_no_file(
     tmp_path: Path, stops: Callable[[int, float], bool] | None, steps: int
 ) -> None:
     store = CheckpointStore(tmp_path, "test")
-    model = make_model()
+    model = make_model("nope")
     result = ensure_trained(
         model,
         batch,
@@ -229,7 +211,8 @@ def test_a_stop_is_asked_for_with_the_loss_since_it_was_last(tmp_path: Path) -> 
         return False
 
     config = replace(CONFIG, steps=40)
-    result = train(make_model(), batch, config, seed=5, device="cpu", precision="fp32", stop=stop)
+    model = make_model("nope")
+    result = train(model, batch, config, seed=5, device="cpu", precision="fp32", stop=stop)
     losses = result.curve.loss
     assert [steps for steps, _ in asked] == [*range(2, 40, 2)]
     means = [sum(losses[steps - 2 : steps]) / 2 for steps, _ in asked]
@@ -276,16 +259,6 @@ def test_a_loss_that_is_not_finite_stops_with_advice(tmp_path: Path) -> None:
     with pytest.raises(FloatingPointError, match=r"lower --train\.lr"):
         run(model, tmp_path)
     assert not (tmp_path / "final.safetensors").exists()
-
-
-def test_the_schedule() -> None:
-    cosine = TrainConfig(steps=100, warmup=0.1)
-    assert [scale(s, cosine) for s in (0, 4, 9)] == pytest.approx([0.1, 0.5, 1.0])
-    assert scale(55, cosine) == pytest.approx(0.5)
-    assert scale(100, cosine) == pytest.approx(0)
-    linear = TrainConfig(steps=100, warmup=0.1, schedule="linear")
-    assert scale(55, linear) == pytest.approx(0.5)
-    assert scale(77, TrainConfig(steps=100, schedule="constant")) == 1
 
 
 def gradients(model: Decoder, *, recompute: bool) -> tuple[dict[str, Tensor], int]:

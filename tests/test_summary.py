@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from made_runs import CURVE, SCORE, put
@@ -12,8 +12,11 @@ from made_runs import CURVE, SCORE, put
 from pe_bench.cli import main
 from pe_bench.commands import summary
 from pe_bench.errors import SavingError
+from pe_bench.grid.estimate import Estimates
 from pe_bench.reporting import report
+from pe_bench.reporting.leaderboard import summarize
 from pe_bench.reporting.report import write_report
+from pe_bench.results.store import read_records
 from pe_bench.system import environment
 from pe_bench.system.files import write_json
 
@@ -183,3 +186,36 @@ def test_other_options_than_the_defaults_are_not_left_out() -> None:
         == "the same command with --encoding rope, for comparison"
     )
     assert summary._suggest(["tape"], "lm", " --results r").endswith("--task lm --results r")
+
+
+PARTS = {
+    "task": "lm",
+    "preset": "quick",
+    "protocol": "strict",
+    "precision": "fp32",
+    "versions": {"task": "1"},
+    "model": {"layers": 1, "heads": 2, "width": 16},
+    "train": {"steps": 1, "lr": 0.5, "batch_size": 2},
+    "start": None,
+}
+
+
+@pytest.mark.parametrize("absent", [*PARTS, *(f"start.{name}" for name in PARTS)])
+def test_settings_of_a_record_may_be_incomplete(absent: str, tmp_path: Path) -> None:
+    """No command ends with a traceback because of a record from elsewhere."""
+    settings: dict[str, Any] = {name: part for name, part in PARTS.items() if name != absent}
+    if absent.startswith("start."):
+        start = {name: part for name, part in PARTS.items() if absent != f"start.{name}"}
+        settings["start"] = start
+    tuned = settings | {"tune": {"lr": [0.5], "seeds": [7]}}
+    folders = [
+        put(tmp_path, "rope", [SCORE], seed, settings=settings, settings_digest="a")
+        for seed in (0, 1)
+    ]
+    put(tmp_path, "nope", [SCORE], settings=tuned, settings_digest="b")
+    records = read_records(tmp_path)
+    text = summarize(folders, records)
+    assert "rope" in text and "nope" in text  # the table with tuned rates stands below
+    assert Estimates(records, None).used in (0, 3)
+    for command in ("report", "compare rope nope --results", "merge elsewhere --results"):
+        assert main([*command.split(), str(tmp_path)]) in (0, 2)

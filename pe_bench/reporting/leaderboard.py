@@ -76,7 +76,7 @@ def _differ_in_tuning(table: Table, other: Table) -> bool:
     own, others = dict(table.about.settings), dict(other.about.settings)
     if own.pop("tune", None) or not others.pop("tune", None):
         return False
-    alike = own.keys() == others.keys() and own["task"] == others["task"]
+    alike = own.keys() == others.keys() and own.get("task") == others.get("task")
     return alike and digest_settings(own) == digest_settings(others)
 
 

@@ -52,14 +52,18 @@ def flatten_settings(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]
 
 
 def without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings without defaults, so that a new field does not change digests."""
+    """Return settings without defaults, so that a new field does not change digests.
+
+    Settings of a record from elsewhere may be incomplete.
+    """
     found = dict(settings)
     for name, config in (("model", ModelConfig()), ("train", TrainConfig())):
         defaults = asdict(config)
-        found[name] = {
-            k: v for k, v in settings[name].items() if _plain(v) != defaults.get(k, ABSENT)
-        }
-    if settings["start"]:
+        if name in settings:
+            found[name] = {
+                k: v for k, v in settings[name].items() if _plain(v) != defaults.get(k, ABSENT)
+            }
+    if settings.get("start"):
         found["start"] = without_defaults(settings["start"])
     return found
 

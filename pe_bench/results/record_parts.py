@@ -115,7 +115,7 @@ class Settings(Start, total=False):
     data: str | None
     versions: Mapping[str, Any]
     options: Mapping[str, Any]
-    model: Annotated[Mapping[str, Any], PartOf(ModelConfig)]
+    model: Annotated[Mapping[str, Any], PartOf(ModelConfig, ("layers", "heads", "width"))]
     train: Annotated[Mapping[str, Any], PartOf(TrainConfig, ("steps", "lr", "batch_size"))]
     start: "Settings | None"
     tune: Tune | None

@@ -121,7 +121,7 @@ def _spell_out(record: RunRecord) -> list[str]:
     tune = settings.get("tune")
     if tune:
         words += ["--tune", *option_words("tune", {"seeds": tune["seeds"]})]
-        if tuple(tune["lr"]) != default_rates(train["lr"]):
+        if "lr" in train and tuple(tune["lr"]) != default_rates(train["lr"]):
             words += option_words("tune", {"lr": tune["lr"]})
             train = {name: value for name, value in train.items() if name != "lr"}
     if not from_checkpoint:

@@ -116,7 +116,11 @@ def test_messages_of_a_child(child: Any) -> None:
 @pytest.mark.parametrize(
     ("code", "printed", "says"),
     [
-        (LOST, b"noise\nprocess 2 of 2 failed, KeyError: 1\n", "process 2 of 2 failed, KeyError: 1"),
+        (
+            LOST,
+            b"noise\nprocess 2 of 2 failed, KeyError: 1\n",
+            "process 2 of 2 failed, KeyError: 1",
+        ),
         (
             -signal.SIGKILL,
             b"noise\n",
@@ -289,13 +293,14 @@ def test_every_rank_gets_every_phase(together: SimpleNamespace) -> None:
             assert group == ProcessGroup(0, 3, "fsdp")
             ((first, device, store),) = together.connected
             assert (first, device, store.port) == (group, "cuda", 4001)
-    assert together.stores == [
-        ("127.0.0.1", 0, {"is_master": True, "wait_for_workers": False})
-    ]
+    assert together.stores == [("127.0.0.1", 0, {"is_master": True, "wait_for_workers": False})]
     assert len(together.children) == 2
     for rank, child in enumerate(together.children, 1):
         group = ProcessGroup(rank, 3, "fsdp")
-        assert child.sent == [Part(work, 4, "start", group, 4001), Part(work, 5, "task", group, 4001)]
+        assert child.sent == [
+            Part(work, 4, "start", group, 4001),
+            Part(work, 5, "task", group, 4001),
+        ]
         assert (child.grace, child.ended) == (0, [])
     assert ranks.done.empty()
 

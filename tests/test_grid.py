@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -28,11 +28,14 @@ from pe_bench.grid import grid
 from pe_bench.grid.cost import Costs, Phase, RunCost, describe_training
 from pe_bench.grid.display import Display, show_duration
 from pe_bench.grid.estimate import Estimates
+from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.executors import worker as worker_process
-from pe_bench.grid.executors.executor import Executor
-from pe_bench.grid.executors.processes import make_work
+from pe_bench.grid.executors.executor import Ended, Executor
+from pe_bench.grid.executors.processes import Processes, make_work
+from pe_bench.grid.executors.serial import Serial
 from pe_bench.grid.executors.working import Worker
 from pe_bench.grid.outdated import describe_changed_code
+from pe_bench.grid.overview import Overview
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.spec import GridSpec
@@ -42,7 +45,7 @@ from pe_bench.registry.plugins import Plugin, load
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.outcome import Outcome
+from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.run import Run
 from pe_bench.system.console import Bar, View, show_clock, showing
@@ -481,6 +484,176 @@ def test_a_cell_of_another_process_is_passed_over_and_its_failure_counts(
     assert out.count("waiting for another process: nope · toy.py · seed 0\n") == 1
     assert "nope · toy.py · seed 0 failed, ProcessDied: broken elsewhere" in err
     assert toy() == (0, ["b"])  # a later command tries again
+
+
+# The execution of a plan.
+
+
+class Scripted(Executor):
+    """An executor whose runs end as a script says; a run that is not in it ends as done."""
+
+    def __init__(self, script: list[dict[str, Outcome | None]]) -> None:
+        super().__init__()
+        self.lanes = 2
+        self.script = script
+        self.given: list[list[str]] = []
+
+    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
+        titles = [planned.run.title for planned in runs]
+        self.given.append(titles)
+        ends = self.script.pop(0) if self.script else {}
+        for planned, title in zip(runs, titles, strict=True):
+            if title == "interrupted":
+                raise KeyboardInterrupt
+            yield planned, ends.get(title, Outcome(title, "done"))
+
+
+def prepared(
+    folder: Path, executor: Executor, names: Sequence[str], **changed: Any
+) -> grid.PreparedGrid:
+    """Return a grid with runs of these titles, whose first words say what they are."""
+    groups: dict[str, list[Any]] = {"done": [], "to do": [], "timed": [], "skipped": []}
+    for title in names:
+        task = SimpleNamespace(measures_time=title.startswith("timed"))
+        run = SimpleNamespace(
+            title=title,
+            folder=folder / "absent",
+            resolved=SimpleNamespace(task=task),
+            skip=lambda reason, complain, title=title: Outcome(
+                title, "skipped", (reason,) * complain
+            ),
+        )
+        skip = "it has no digits" if title.startswith("skipped") else None
+        kind = next((kind for kind in groups if title.startswith(kind)), "to do")
+        groups[kind].append(SimpleNamespace(run=run, skip=skip, named=title.endswith("named")))
+    every = [planned for own in groups.values() for planned in own]
+    runs = sorted(every, key=lambda planned: names.index(planned.run.title))
+    to_do = [*groups["timed"], *groups["to do"]]
+    overview = Overview(
+        groups["done"], to_do, frozenset(), [], groups["skipped"], {"to do 1": 60.0}, 0
+    )
+    options = RunOptions(preset="mid")
+    spec = GridSpec(options=options, encodings=[], tasks=[], results=folder, **changed)
+    first = Outcome("task without data", "skipped")
+    return grid.PreparedGrid(spec, executor, runs, overview, [first])
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Replace the executor of timed runs; return its arguments, and its runs."""
+    made: list[Any] = []
+
+    def serial(threads: int, timeout: float | None) -> Executor:
+        made.extend((threads, timeout))
+        executor = Scripted([])
+        made.append(executor.given)
+        return executor
+
+    def threads(preset: str, device: str, *, alone: bool) -> int:
+        return 5 if (preset, device, alone) == ("", "cpu", True) else 0
+
+    def execute(run: Any) -> Outcome:
+        if run.title.endswith("busy"):
+            raise Busy
+        return Outcome(run.title, "done", cause="recalled")
+
+    monkeypatch.setattr(grid, "Serial", serial)
+    monkeypatch.setattr(grid, "threads_of_run", threads)
+    monkeypatch.setattr(grid, "execute", execute)
+    return made
+
+
+def test_runs_are_executed_in_their_order(
+    tmp_path: Path,
+    alone: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Finished runs are first and timed ones last; runs of other processes are tried again."""
+    naps: list[float] = []
+    monkeypatch.setattr(grid, "sleep", naps.append)
+    failed = Outcome("to do 2", "failed", cause="broken")
+    script: list[dict[str, Outcome | None]] = [
+        {"done busy": None, "to do 2": failed}, {"done busy": None}, {}
+    ]  # fmt: skip
+    executor = Scripted(script)
+    names = ["timed 1", "to do 2", "skipped", "done 3", "done busy", "skipped named", "to do 1"]
+    execution = ExecutionOptions(timeout=2.5)
+    found = prepared(tmp_path, executor, names, execution=execution).run()
+    assert executor.given == [["done busy", "to do 2", "to do 1"], ["done busy"], ["done busy"]]
+    assert alone == [5, 2.5, [["timed 1"]]] and naps == [grid.LOOK_AGAIN]
+    assert found == [
+        Outcome("task without data", "skipped"),
+        Outcome("timed 1", "done"),
+        failed,
+        Outcome("skipped", "skipped"),
+        Outcome("done 3", "done", cause="recalled"),
+        Outcome("done busy", "done"),
+        Outcome("skipped named", "skipped", ("it has no digits",)),
+        Outcome("to do 1", "done"),
+    ]
+    out = capsys.readouterr().out
+    assert out.count("done busy: another process is working on it, passed over") == 1
+    assert out.count("waiting for another process: done busy\n") == 1
+
+
+def test_a_grid_that_is_interrupted_counts_its_runs(
+    tmp_path: Path, alone: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["done 1", "to do 1", "interrupted", "to do 2", "timed 1"]
+    with pytest.raises(KeyboardInterrupt):
+        prepared(tmp_path, Scripted([]), names).run()
+    assert capsys.readouterr().out.endswith("2 of 5 runs finished\n") and not alone[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "made", "lanes"),
+    [
+        ({"timeout": 2.5}, (Serial, True, 2.5), 1),
+        ({"jobs": 1}, (Processes, False, None), 1),
+        ({"jobs": 3}, (Processes, False, None), 3),
+        ({"devices": 2, "timeout": 2.5}, (Processes, False, None), 1),
+    ],
+)
+def test_the_options_of_execution_choose_an_executor(
+    options: dict[str, Any],
+    made: tuple[type[Executor], bool, float | None],
+    lanes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def threads(preset: str, device: str, *, alone: bool) -> Any:
+        return preset, device, alone
+
+    monkeypatch.setattr(grid, "threads_of_run", threads)
+    execution = ExecutionOptions(**options)
+    spec = GridSpec(options=RunOptions(preset="mid"), encodings=[], tasks=[], execution=execution)
+    executor: Any = grid._make_executor(spec)
+    found = (type(executor), executor.threads, getattr(executor, "timeout", None))
+    cls, is_alone, timeout = made
+    assert found == (cls, ("mid", "cpu", is_alone), timeout)
+    assert executor.lanes == lanes
+
+
+@pytest.mark.parametrize(
+    ("term", "is_terminal", "live"),
+    [("xterm", True, True), ("dumb", True, False), ("xterm", False, False)],
+)
+def test_a_live_display_is_for_terminals(
+    term: str, is_terminal: bool, live: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pe_bench.grid.live import LiveDisplay
+
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", term)
+    for lanes, expected in ((None, 2), (5, 5)):
+        with grid._display({"a": 60.0, "b": None}, lanes) as display:
+            assert isinstance(display, LiveDisplay) == live and isinstance(display, Display)
+            assert (display.lanes, display.total) == (expected, 2)
+        shown = stream.getvalue()
+        assert live == (shown.count("\x1b[?25h") > 0)  # the cursor is back
+        assert shown.count("\x1b[?25h") == shown.count("\x1b[?25l")
 
 
 # The display.

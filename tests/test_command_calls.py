@@ -197,7 +197,8 @@ CASES: list[Case] = [
             ),
             ("write_atomic", Path("new/table.tex"), LATEX),
         ],
-        "new/table.tex: 2 tables, 3 encodings, 2 tasks; the preamble needs \\usepackage{booktabs}\n",
+        "new/table.tex: 2 tables, 3 encodings, 2 tasks; "
+        "the preamble needs \\usepackage{booktabs}\n",
         0,
     ),
     (

@@ -27,7 +27,7 @@ from pe_bench.errors import DataError, InputError
 from pe_bench.grid import grid
 from pe_bench.grid.cost import Costs, Phase, RunCost, describe_training
 from pe_bench.grid.display import Display, show_duration
-from pe_bench.grid.estimate import Estimates
+from pe_bench.grid.estimate import Estimates, Parts
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.executors import worker as worker_process
 from pe_bench.grid.executors.executor import Ended, Executor
@@ -200,6 +200,133 @@ def test_seconds_follow_from_rows_and_from_how_slow_an_encoding_is() -> None:
     assert ratio > 1.5
     assert estimates.seconds(planned(second, "rope")) == pytest.approx(3 * ratio)
     assert estimates.seconds(planned(earlier("nope", "three", 1, 1), "nope")) is None
+
+
+def test_work_that_runs_share_counts_once(tmp_path: Path) -> None:
+    """A phase before and a search count for the first run, unless they are finished."""
+    record = earlier("nope", "one", 4, 1, pretraining={"seconds": 7.0})
+    estimates = Estimates([record], "cpu")
+
+    def seconds(search: str, start: str, chosen: bool = False) -> float | None:
+        run = planned(record, "nope")
+        settings = run.resolved.settings
+        run.resolved.start, run.resolved.tuning, run.seed = object(), object(), 5
+        run.resolved.digest = lambda: search
+        asked: list[Any] = []
+
+        def checkpoint(*given: Any) -> Path:
+            asked.append(given)
+            return tmp_path / start
+
+        before = SimpleNamespace(checkpoint=checkpoint)
+        run.phases = SimpleNamespace(before=before, choices=lambda task: chosen)
+        found = estimates.seconds(run)
+        assert asked == [(run.resolved.start, None, 5)] and settings is run.resolved.settings
+        return found
+
+    (tmp_path / "there").mkdir()
+    search = 6 * 4.0
+    assert seconds("a", "one") == pytest.approx(5 + 7 + search)
+    assert seconds("a", "one") == pytest.approx(5)
+    assert seconds("a", "two") == pytest.approx(5 + 7)
+    assert seconds("b", "two") == pytest.approx(5 + search)
+    assert seconds("c", "there", chosen=True) == pytest.approx(5)
+
+
+def test_costs_of_subsets_that_share_a_training_count_once() -> None:
+    costs = {n: {"training": {"seconds": s}} for n, s in (("a", 4.0), ("b", 4.0), ("c", 8.0))}
+    record = earlier("nope", "one", 0, 0, costs=costs, seconds=15.0)
+    estimates = Estimates([record], None)  # of any device
+    whole = Estimates([replace(record, environment={"device": "another"})], None)
+    for known in (estimates, whole):
+        parts = known.parts(planned(record, "nope", parts=3))
+        assert parts == Parts(pytest.approx(3 * 100 * 12 / 200 + 3), 0.0, 0.0)
+    for lacking in ({"costs": {}}, {"seconds": None}, {"settings": {}}):
+        assert Estimates([replace(record, **lacking)], None).used == 0
+
+
+def test_an_overview_has_words_for_everything() -> None:
+    def run(label: str, seed: int = 0, skip: str | None = None) -> Any:
+        own = SimpleNamespace(
+            title=f"{label} · a · seed {seed}",
+            encoding=SimpleNamespace(label=label),
+            resolved=SimpleNamespace(label="a"),
+        )
+        return SimpleNamespace(run=own, skip=skip)
+
+    to_do = [run("rope"), run("tape"), run("fire")]
+    titles = [one.run.title for one in to_do]
+    skipped = [run(f"x{n}", skip="no digits") for n in range(11)]
+    skipped.append(run("x0", seed=1, skip="no digits"))
+    seconds = {titles[0]: 600.0, titles[1]: None, titles[2]: 1800.0}
+    view = Overview(
+        [run("nope")], to_do, frozenset(titles[1:2]), titles[:2], skipped, seconds, used=1
+    )
+    count = "16 runs: 1 done, 3 to do (1 begun), 12 skipped"
+    died = (
+        f"the process ended without a message when it last executed {titles[0]}; {titles[1]} (with "
+        "--jobs N, only that run would fail, and the others would continue)"
+    )
+    reasons = [f"skipped: x{n} · a: no digits" for n in range(1, 10)]
+    reasons = ["skipped: x0 · a: no digits (2 seeds)", *reasons, "... and 1 more"]
+    since = "from 1 earlier run here; and 1 runs without an estimate"
+    times = {1: f"about 40 min, {since}", 2: f"about 30 min, 2 at once, {since}",
+             None: f"about 40 min one after the other, {since}"}  # fmt: skip
+    for lanes, words in times.items():
+        assert view.lines(lanes) == [count, f"time: {words}", died, *reasons]
+    assert view.unknown == [to_do[1].run]
+    assert view.runs() == [
+        "done     nope · a · seed 0",
+        "to do    rope · a · seed 0 (about 10 min)",
+        "to do    tape · a · seed 0 (begun, time unknown)",
+        "to do    fire · a · seed 0 (about 30 min)",
+        *(f"skipped  {planned.run.title}" for planned in skipped),
+    ]
+    known = {title: 60.0 for title in titles}
+    few = replace(view, skipped=[], died=[], begun=frozenset(), estimates=known, used=4, done=[])
+    assert few.lines(3) == [
+        "3 runs: 0 done, 3 to do",
+        "time: about 60 s, 3 at once, from 4 earlier runs here",
+    ]
+    none = replace(few, to_do=to_do[:1], estimates={titles[0]: None})
+    unknown = "time: unknown, because no run of such a task has finished here yet"
+    assert none.lines(1) == ["1 run: 0 done, 1 to do", unknown]
+    assert none.seconds(1) == 0.0
+    assert replace(few, done=to_do[:1], to_do=[], estimates={}).lines(1) == [
+        "1 run: 1 done, 0 to do"
+    ]
+
+
+def test_an_overview_asks_the_folders_of_runs() -> None:
+    class Asked(Estimates):
+        def __init__(self) -> None:
+            self.used = 7
+
+        def seconds(self, run: Any) -> float | None:
+            return float(len(run.title))
+
+    def run(title: str, skip: str | None = None, missing: Sequence[str] = ()) -> Any:
+        files = SimpleNamespace(
+            looks_done=lambda subsets: "done" in title and subsets == ["a"],
+            has_begun=lambda: "begun" in title,
+            has_died=lambda: "died" in title,
+        )
+        resolved = SimpleNamespace(label="mqar", task=SimpleNamespace(subsets=["a"]))
+        own = SimpleNamespace(
+            title=title, resolved=resolved, files=files, folder=Path("runs") / title,
+            encoding=SimpleNamespace(label="rope"), missing_models=lambda: missing,
+        )  # fmt: skip
+        return SimpleNamespace(run=own, skip=skip)
+
+    kept, done = run("done without model", missing=["a"]), run("done")
+    new, died, skipped = run("new"), run("begun, died"), run("done too", skip="no digits")
+    runs = [kept, done, new, died, skipped, run("elsewhere")]
+    found = Overview.of(runs, Asked(), {("mqar", "rope", "elsewhere"), ("mqar", "tape", "new")})
+    titles = {"done without model": 18.0, "new": 3.0, "begun, died": 11.0}
+    assert found == Overview(
+        [done, runs[-1]], [kept, new, died], frozenset({"begun, died"}), ["begun, died"],
+        [skipped], titles, 7,
+    )  # fmt: skip
 
 
 def test_a_plan_has_every_run_once(tmp_path: Path) -> None:

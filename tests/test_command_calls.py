@@ -11,12 +11,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import pe_bench
 from pe_bench.cli import main
+from pe_bench.commands.plan_power import describe_plan
+from pe_bench.commands.results import committed_folders
 from pe_bench.config import ModelConfig
+from pe_bench.grid.execution import ExecutionOptions
+from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import plugins
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.outcome import Outcome
 
 TABLES = "tables of the records"
 LABELS = [["b", "a"], ["a", "c"]]
@@ -383,6 +390,119 @@ def test_what_a_command_passes_on(
     assert main(words.split()) == code
     assert found == calls
     assert capsys.readouterr().out == out
+
+
+OUTCOMES = [
+    Outcome("a", "done", folder=Path("runs/a")),
+    Outcome("b", "failed", ("b: no data",), Path("runs/b")),
+    Outcome("c", "skipped", ("c: no digits",)),
+    Outcome("d", "failed", cause="KeyError: 1", folder=Path("runs/d")),
+    Outcome("e", "failed", cause="killed"),
+    Outcome("f", "skipped"),
+]
+
+
+@pytest.fixture
+def grids(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
+    """Replace the execution of grids; return what was executed, prepared and summarized."""
+    found = SimpleNamespace(run=[], prepared=[], summaries=[], outcomes=OUTCOMES, problems=[])
+
+    def run_grid(spec: GridSpec, describe: Any = None) -> list[Outcome]:
+        found.run.append((spec, describe))
+        return list(found.outcomes)
+
+    def prepare_grid(spec: GridSpec, describe: Any) -> Any:
+        found.prepared.append((spec, describe))
+        return SimpleNamespace(seconds=600.0 * len(found.prepared))
+
+    def summarize(folders: Any, results: Path, *, seconds: float, **how: bool) -> list[str]:
+        assert seconds >= 0
+        found.summaries.append((folders, results, how))
+        return list(found.problems)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pe_bench.grid.grid.run_grid", run_grid)
+    monkeypatch.setattr("pe_bench.grid.grid.prepare_grid", prepare_grid)
+    monkeypatch.setattr("pe_bench.commands.run.summarize_runs", summarize)
+    return found
+
+
+def test_run_executes_a_grid_and_repeats_its_failures(
+    grids: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "run --encoding nope ./mine.py --task mqar --seeds 3 4 --results there --preset mid"
+    grids.problems = ["x is damaged", "b: no data"]
+    more = ["--device", "cpu", "--precision", "bf16", "--jobs", "2", "--wide", "--no-report"]
+    assert main([*words.split(), *more]) == 2
+    spec = GridSpec(
+        options=RunOptions(preset="mid", precision="bf16"),
+        encodings=("nope", "./mine.py"),
+        tasks=("mqar",),
+        seeds=(3, 4),
+        results=Path("there"),
+        device="cpu",
+        execution=ExecutionOptions(jobs=2),
+        committed=tuple(committed_folders().values()),
+    )
+    assert grids.run == [(spec, describe_plan)] and not grids.prepared
+    folders = [Path("runs/a"), Path("runs/b"), Path("runs/d")]
+    assert grids.summaries == [(folders, Path("there"), {"wide": True, "report": False})]
+    lines = ["b: no data", "c: no digits", "x is damaged"]
+    lines += ["d failed, KeyError: 1; see runs/d/run.json", "e failed, killed"]
+    assert capsys.readouterr().err.splitlines() == [f"pe-bench: {line}" for line in lines]
+    command = ["run", "--encoding", "nope", "--task", "mqar"]
+    for outcomes, problems, code in (
+        (OUTCOMES[:1], [], 0),
+        (OUTCOMES[3:], [], 1),
+        (OUTCOMES[:1], ["x"], 2),
+        (OUTCOMES[4:], ["x"], 1),  # without a folder there is no summary
+    ):
+        grids.outcomes, grids.problems = outcomes, problems
+        assert main(command) == code
+    how = {"wide": False, "report": True}
+    assert grids.summaries[1:] == [
+        ([Path("runs/a")], Path("results"), how),
+        ([Path("runs/d")], Path("results"), how),
+        ([Path("runs/a")], Path("results"), how),
+    ]
+
+
+def test_run_shows_all_grids_of_a_file_first(
+    grids: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = "task = ['mqar', 'copying']\nencoding = 'nope'\n[[grid]]\n[[grid]]\nseeds = 7\n"
+    Path("folder").mkdir()
+    Path("folder/grid.toml").write_text(grid)
+    assert main(["run", "folder/grid.toml", "--dry-run"]) == 0
+    shown = [*grids.prepared]
+    assert [spec.seeds for spec, _ in shown] == [(0,), (7,)] and not grids.run
+    assert all(spec.like == (Path("folder"),) and not spec.counts_like for spec, _ in shown)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "fp32" not in line]
+    assert lines == [
+        "grid 1 of 2: mqar copying", "", "grid 2 of 2: mqar copying", "",
+        "time of all 2 grids, as far as known: about 30 min", "",
+    ]  # fmt: skip
+    assert main(["run", "folder/grid.toml"]) == 2
+    assert [spec.seeds for spec, _ in grids.run] == [(0,), (7,)] and len(grids.prepared) == 4
+    assert {describe for _, describe in [*grids.run, *grids.prepared]} == {describe_plan}
+
+
+def test_python_returns_the_rows_of_its_runs(
+    grids: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pd.DataFrame({"run": ["x", "d", "a", "y", "a"], "value": range(5)})
+    monkeypatch.setattr("pe_bench.reporting.frames.read_results", {Path("there"): frame}.get)
+    with pytest.warns(UserWarning, match="failed") as found:
+        rows = pe_bench.run("nope", ["mqar", "copying"], results="there", seeds=[3], keep=True)
+    assert [str(one.message) for one in found] == [
+        "b failed: b: no data", "d failed: KeyError: 1", "e failed: killed"
+    ]  # fmt: skip
+    assert {one.filename for one in found} == {__file__}
+    expected = pd.DataFrame({"run": ["d", "a", "a"], "value": [1, 2, 4]})
+    pd.testing.assert_frame_equal(rows, expected)
+    ((spec, describe),) = grids.run
+    assert (spec.encodings, spec.tasks, spec.seeds) == (("nope",), ("mqar", "copying"), (3,))
+    assert (spec.options, spec.results, describe) == (RunOptions(keep=True), Path("there"), None)
 
 
 def test_a_list_has_every_plugin(capsys: pytest.CaptureFixture[str]) -> None:

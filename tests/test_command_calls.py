@@ -404,7 +404,7 @@ OUTCOMES = [
 
 @pytest.fixture
 def grids(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
-    """Replace the execution of grids; return what was executed, prepared and summarized."""
+    """Replace the execution of grids; return their arguments."""
     found = SimpleNamespace(run=[], prepared=[], summaries=[], outcomes=OUTCOMES, problems=[])
 
     def run_grid(spec: GridSpec, describe: Any = None) -> list[Outcome]:

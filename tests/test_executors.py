@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -32,7 +33,7 @@ from pe_bench.grid.executors.worker_processes import RankProcesses
 from pe_bench.grid.spec import GridSpec
 from pe_bench.runs.options import RunOptions
 from pe_bench.system.stopping import LOST, SIGNALS
-from pe_bench.train.process_group import ProcessGroup
+from pe_bench.train.process_group import TIMEOUT, ProcessGroup
 
 SINCE = datetime(2026, 5, 4, tzinfo=UTC)
 
@@ -251,7 +252,7 @@ class Rank:
 
 @pytest.fixture
 def together(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Replace processes and their connections; return what was made."""
+    """Replace processes and their connections; return the fakes."""
     made = SimpleNamespace(children=[], stores=[], connected=[], destroyed=0)
 
     def start(grace: float) -> Rank:
@@ -287,7 +288,7 @@ def ranks_of(count: int) -> tuple[Any, RankProcesses]:
 
 def test_every_rank_gets_every_phase(together: SimpleNamespace) -> None:
     work, ranks = ranks_of(3)
-    phases: Any = ["start", "task"]
+    phases: list[Any] = ["start", "task"]
     for index, phase in enumerate(phases, 4):
         with ranks.of(work, index).start(phase) as group:
             assert group == ProcessGroup(0, 3, "fsdp")
@@ -297,10 +298,8 @@ def test_every_rank_gets_every_phase(together: SimpleNamespace) -> None:
     assert len(together.children) == 2
     for rank, child in enumerate(together.children, 1):
         group = ProcessGroup(rank, 3, "fsdp")
-        assert child.sent == [
-            Part(work, 4, "start", group, 4001),
-            Part(work, 5, "task", group, 4001),
-        ]
+        parts = [Part(work, index, phase, group, 4001) for index, phase in enumerate(phases, 4)]
+        assert child.sent == parts
         assert (child.grace, child.ended) == (0, [])
     assert ranks.done.empty()
 
@@ -318,7 +317,7 @@ def test_other_ranks_are_replaced_after_a_failure(
     with ranks.start(phase):
         pass
     assert len(together.children) == len(together.stores) == 2
-    assert together.children[1].sent == [Part(work, 0, "task", ProcessGroup(1, 2, "fsdp"), 4002)]
+    assert together.children[1].sent == [Part(work, 0, phase, ProcessGroup(1, 2, "fsdp"), 4002)]
 
 
 @pytest.mark.parametrize("replaced", [False, True])
@@ -334,14 +333,15 @@ def test_a_rank_that_ends_ends_this_process_unless_it_was_replaced(
     said: list[Any] = []
     own = SimpleNamespace(write=lambda *given: said.append(given), _exit=said.append)
     monkeypatch.setattr(worker_processes, "os", own)
-    monkeypatch.setattr(worker_processes.threading, "Timer", Now)
+    monkeypatch.setattr(threading, "Timer", Now)
     _, ranks = ranks_of(3)
     child: Any = Rank(0)
     ranks.children = [] if replaced else [child]
-    for answer in ("a line", PartEnded(), PartEnded("KeyError: 1"), None):
+    answers: list[Any] = ["a line", PartEnded(), PartEnded("KeyError: 1"), None]
+    for answer in answers:
         child.answers.put(answer)
     ranks._watch(child, 2)
-    assert ranks.done.get_nowait() is child and ranks.done.empty()
+    assert ranks.done.get_nowait() == child and ranks.done.empty()
     assert child.ended == ["stopped"] and delays == [worker_processes.PATIENCE]
     reasons = ["process 2 of 3 failed, KeyError: 1", "process 2 of 3 was killed"]
     lost: list[Any] = []
@@ -356,7 +356,7 @@ def test_a_rank_connects_once(together: SimpleNamespace) -> None:
         worker_processes.join(group, "cpu", 77)
     ((joined, device, store),) = together.connected
     assert (joined, device, store.port) == (group, "cpu", 77)
-    assert together.stores == [("127.0.0.1", 77, {"timeout": worker_processes.TIMEOUT})]
+    assert together.stores == [("127.0.0.1", 77, {"timeout": TIMEOUT})]
 
 
 # A Ray cluster.
@@ -378,7 +378,7 @@ class FakeRay:
     """The calls of Ray; a task is executed when it is waited for.
 
     Attributes:
-        said: what was called, with the arguments.
+        said: the calls with their arguments.
     """
 
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)

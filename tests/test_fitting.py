@@ -1,5 +1,6 @@
 """Which encodings a task skips, and which are refused, before anything is trained."""
 
+import os
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,9 +118,7 @@ def test_what_just_fits_into_memory_is_trained(
             with expected:
                 memory.check_task_fits(one, device, precision)
     monkeypatch.setattr(memory, "memory_of", {device: weights - 1}.get)
-    with pytest.raises(
-        InputError, match="a model of 5 layers and width 12 needs"
-    ):
+    with pytest.raises(InputError, match="a model of 5 layers and width 12 needs"):
         memory.check_task_fits(task, device, precision)
 
 
@@ -157,7 +156,7 @@ def test_weights_of_an_encoding_are_counted_for_each_layer(
 def test_memory_is_that_of_the_machine_or_its_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory.os, "sysconf", {"SC_PAGE_SIZE": 10, "SC_PHYS_PAGES": 7}.get)
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 10, "SC_PHYS_PAGES": 7}.get)
     limits = [tmp_path / name for name in ("new", "old", "absent")]
     monkeypatch.setattr(memory, "LIMITS", limits)
     for words, expected in ((("max", "99"), 70), (("60", "max"), 60), (("60\n", "50\n"), 50)):

@@ -240,8 +240,9 @@ def test_costs_of_subsets_that_share_a_training_count_once() -> None:
     whole = Estimates([replace(record, environment={"device": "another"})], None)
     for known in (estimates, whole):
         parts = known.parts(planned(record, "nope", parts=3))
-        assert parts == Parts(pytest.approx(3 * 100 * 12 / 200 + 3), 0.0, 0.0)
-    for lacking in ({"costs": {}}, {"seconds": None}, {"settings": {}}):
+        assert parts == Parts(3 * 100 * 12 / 200 + 3, 0.0, 0.0)
+    incomplete: list[dict[str, Any]] = [{"costs": {}}, {"seconds": None}, {"settings": {}}]
+    for lacking in incomplete:
         assert Estimates([replace(record, **lacking)], None).used == 0
 
 

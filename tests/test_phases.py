@@ -51,7 +51,7 @@ class Together:
 
 @pytest.fixture
 def trainings(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
-    """Replace training; return what was to be trained, with the seconds of Lightning's import."""
+    """Replace training; return its arguments. Lightning is not imported."""
     found: list[SimpleNamespace] = []
 
     def ensure(model: Any, batches: Any, config: Any, store: Any, **more: Any) -> TrainingResult:
@@ -90,8 +90,8 @@ def same_weights(one: Any, other: Any) -> bool:
 def test_all_ranks_train_the_same_phases(
     tmp_path: Path, trainings: list[Any], subset: str | None, origin: str | None
 ) -> None:
-    """An adapted encoding goes on from its own subset's model, trained with the origin."""
-    adapt = {"adapt": {"steps": 4, "lr": 0.01}} if origin else {}
+    """An adapted encoding continues from its own subset's model, trained with the origin."""
+    adapt: dict[str, Any] = {"adapt": {"steps": 4, "lr": 0.01}} if origin else {}
     run = planned(tmp_path, origin=origin, train={"lr": 0.125}, **adapt)
     ranks, limit = Together(), TimeLimit(5.0)
     phases = replace(run.phases, ranks=ranks, limit=limit)

@@ -180,7 +180,7 @@ def test_the_phase_before_has_its_own_changes(
         assert (kind, spec, preset) == ("task", "text:corpus=pg19", "small")
         return SimpleNamespace(cls=Text)
 
-    monkeypatch.setattr(rebuilding.plugins, "load", load)
+    monkeypatch.setattr(plugins, "load", load)
     train = vars(TrainConfig(steps=50, lr=0.02))
     start = {"task": "text:corpus=pg19", "train": train}
     settings: dict[str, Any] = {"start": start, "model": vars(ModelConfig(layers=6, heads=2))}

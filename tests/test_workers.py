@@ -30,6 +30,7 @@ from pe_bench.grid.executors.working import Worker
 from pe_bench.grid.spec import GridSpec
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Busy, Outcome
+from pe_bench.system import environment
 from pe_bench.system.console import Bar, info
 from pe_bench.train.process_group import ProcessGroup
 
@@ -189,7 +190,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
             return Planned(f"{self.made}: {encoding}, {task}, {seed}", Path(f"runs/{encoding}"))
 
     monkeypatch.setattr(working, "RunFactory", Factory)
-    monkeypatch.setattr(working.environment, "set_up", lambda device: None)
+    monkeypatch.setattr(environment, "set_up", lambda device: None)
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     spec = GridSpec(

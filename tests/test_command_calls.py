@@ -505,6 +505,20 @@ def test_python_returns_the_rows_of_its_runs(
     assert (spec.options, spec.results, describe) == (RunOptions(keep=True), Path("there"), None)
 
 
+def test_committed_results_are_in_the_package_or_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "pe_bench"
+    monkeypatch.setattr("pe_bench.commands.results.PACKAGE", package)
+    for name in ("results/b", "results/a", "pe_bench/committed/c"):
+        beside = {name: tmp_path / "results" / name for name in ("a", "b")}
+        if name.startswith("pe_bench"):
+            assert committed_folders() == beside and list(committed_folders()) == ["a", "b"]
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "records.json").touch()
+    assert committed_folders() == {"c": package / "committed" / "c"}
+
+
 def test_a_list_has_every_plugin(capsys: pytest.CaptureFixture[str]) -> None:
     lines: dict[str, list[str]] = {}
     for kind in ("encoding", "task"):

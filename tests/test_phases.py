@@ -13,7 +13,7 @@ import torch
 
 from pe_bench.errors import ChangedError
 from pe_bench.runs.adaptation import take_over
-from pe_bench.runs.candidates import Candidate
+from pe_bench.runs.candidates import Candidate, Trial
 from pe_bench.runs.distributed import Phase
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.failures import FirstStepFailure, SharedFailure
@@ -148,6 +148,32 @@ def test_a_phase_alone_can_be_stopped_and_has_its_own_folder(
     assert watch.model is model and told.weights is None
     assert told.store.final.parent == tmp_path / "own" and not (tmp_path / "own" / OF).exists()
     assert told.config == run.resolved.train and told.seed == 4
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (FloatingPointError("nan"), None),
+        (SharedFailure(), FloatingPointError("nan")),
+        (SharedFailure(), KeyError("x")),
+        (KeyError("x"), None),
+    ],
+)
+def test_a_trial_that_diverges_is_a_result_and_a_crash_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, cause: Exception | None
+) -> None:
+    def fail(self: Phases, *_: Any, **given: Any) -> Any:
+        assert (given["choice"], given["watch"].best) == (CHOICE, 0.75)
+        raise error from cause
+
+    monkeypatch.setattr(Phases, "trained", fail)
+    run = planned(tmp_path)
+    arguments = (run.resolved, "copy", CHOICE, 1000, 0.75)
+    if isinstance(cause or error, KeyError):
+        with pytest.raises(type(error)):
+            run.phases._try(*arguments)
+    else:
+        assert run.phases._try(*arguments) == Trial(loss=None, stopped="diverged")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import shutil
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.grid import evaluation_time
 from pe_bench.grid.executors.work import RunSpec
-from pe_bench.pretrained.checkpoint import open_checkpoint
+from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.pretrained.weights import load_files, make_empty
 from pe_bench.registry import plugins
@@ -364,6 +365,78 @@ def test_a_plan_says_how_long_an_evaluation_takes(
     assert main([*words.split(), str(tmp_path), "--from", str(checkpoint)]) == 0
     said = "".join(capsys.readouterr())
     assert re.search(r"evaluation: \d+ TFLOP in matrix products, at least \d+ (s|min)", said)
+
+
+def test_the_time_of_evaluations_is_a_sum_over_rows_and_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = {"a": {32: 2, 64: 3}, "b": {16: 1}, "c": None}
+
+    class Costs:
+        def __init__(self, precision: str) -> None:
+            assert precision == "bf16"
+
+        def of_model(self, encoding: str, phase: Any) -> Any:
+            assert encoding == f"first of {phase.task}"
+            return SimpleNamespace(prefill=lambda length: length * 1e12)
+
+    runs: list[Any] = []
+    for number, label in enumerate("abacb"):
+        model = 2.0 if label == "a" else 4.0
+        task = SimpleNamespace(evaluation_rows=partial(rows.get, label))
+        resolved = SimpleNamespace(label=label, task=task, train=None, model=model)
+        encoding = f"first of {label}" if number < 2 else "another"
+        runs.append(
+            SimpleNamespace(resolved=resolved, encoding=encoding, device="cpu", precision="bf16")
+        )
+
+    def speed(model: float, device: str, precision: str, threads: int) -> float:
+        assert (device, precision, threads) == ("cpu", "bf16", 3)
+        return model * 1e12
+
+    monkeypatch.setattr(evaluation_time, "Costs", Costs)
+    monkeypatch.setattr(evaluation_time, "_measure_speed", speed)
+    numbers = 2 * (2 * 32 + 3 * 64) + 2 * 16  # two runs of a, two of b
+    seconds = 2 * (2 * 32 + 3 * 64) / 2 + 2 * 16 / 4
+    assert evaluation_time.describe_evaluation(runs, 3, 2) == (
+        f"evaluation: {numbers} TFLOP in matrix products, at least {round(seconds / 120)} min at "
+        f"the {numbers / seconds * 1000:,.0f} GFLOP/s that they reach here"
+    )
+    assert evaluation_time.describe_evaluation(runs[1:2], 3, 1) is None  # four seconds
+
+
+@pytest.mark.parametrize("adapt", [{}, {"steps": 2}])
+def test_nothing_of_a_checkpoint_is_trained_without_steps(
+    checkpoint: Path, tmp_path: Path, adapt: dict[str, Any]
+) -> None:
+    options = RunOptions(cache=tmp_path, origin=str(checkpoint), train={"length": 32}, adapt=adapt)
+    run = RunFactory(options).run("tape", SMALL, 0)
+    assert run.resolved.task.context.untrained == (not adapt.get("steps"))
+    assert evaluation_time.only_evaluates(run) == (not adapt.get("steps"))
+
+
+@pytest.mark.parametrize(
+    ("precision", "method", "dtype"),
+    [
+        ("fp32", "lora", torch.float32),
+        ("bf16", "lora", torch.bfloat16),
+        ("bf16", "full", torch.float32),
+    ],
+)
+def test_frozen_weights_have_the_precision_of_the_run(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, precision: str, method: Any, dtype: Any
+) -> None:
+    loaded: list[Any] = []
+    monkeypatch.setattr(origin_module, "load_files", lambda *_, **given: loaded.append(given))
+    monkeypatch.setattr(Checkpoint, "contains", lambda self, plugin: plugin.label == "tape")
+    origin = load_origin(str(checkpoint))
+    config = AdaptConfig(steps=3, method=method)
+    for name in ("rope", "tape"):
+        plugin = plugins.load("encoding", name)
+        facts = {**vars(plugin), "encoding": plugin, "origin": origin, "config": config}
+        origin_module.load_pretrained(origin_module.Adapted(**facts), SHAPE, 0, precision)
+    assert [given["dtype"] for given in loaded] == [dtype, dtype]
+    assert [given["with_encoding"] for given in loaded] == [False, True]
 
 
 def test_an_mlp_without_gate_has_no_low_rank_gate() -> None:

@@ -413,6 +413,8 @@ def test_nothing_of_a_checkpoint_is_trained_without_steps(
     run = RunFactory(options).run("tape", SMALL, 0)
     assert run.resolved.task.context.untrained == (not adapt.get("steps"))
     assert evaluation_time.only_evaluates(run) == (not adapt.get("steps"))
+    model = run.resolved.model
+    assert model.changed(digit_ids=(), separator_ids=()) == SHAPE.changed(init_std=model.init_std)
 
 
 @pytest.mark.parametrize(

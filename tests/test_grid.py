@@ -827,7 +827,7 @@ def test_the_display_counts_and_says_what_has_failed(display: Any) -> None:
     live.console.print(live.render())
     shown = stream.getvalue()
     assert "1/2 runs" in shown and "1 failed" in shown and "left" in shown
-    assert f"failed: {run.title}" in shown
+    assert f"failed: {run.title}: x" in " ".join(shown.split())
     live.end(other, Outcome(other.title, "done"))
     assert (live.ended, live.seconds_left) == (2, 0)
 

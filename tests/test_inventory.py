@@ -90,7 +90,11 @@ def test_an_edit_that_is_taken_back_makes_the_other_run_stale(tmp_path: Path) ->
             tmp_path, "mine.py", [SCORE], encoding_version=edit, settings=settings(),
             finished=f"2026-01-0{day}", order=order,
         )  # fmt: skip
-    assert states(tmp_path) == {"mine.py": ["finished", "stale"]}
+    put(
+        tmp_path, "mine.py", [SCORE], 1, encoding_version="1-cc", settings=settings(), order=9,
+        status="failed", finished="2026-02-01",
+    )  # fmt: skip
+    assert states(tmp_path) == {"mine.py": ["finished", "stale", "failed"]}
 
 
 def test_status_says_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

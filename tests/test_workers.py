@@ -13,7 +13,7 @@ import pytest
 
 from pe_bench.errors import ChangedError, InputError, SavingError
 from pe_bench.grid.execution import ExecutionOptions
-from pe_bench.grid.executors import processes, working
+from pe_bench.grid.executors import processes, serial, working
 from pe_bench.grid.executors.relay import Relay
 from pe_bench.grid.executors.work import (
     PASSED,
@@ -31,7 +31,7 @@ from pe_bench.grid.spec import GridSpec
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.system import environment
-from pe_bench.system.console import Bar, info
+from pe_bench.system.console import Bar, View, info
 from pe_bench.train.process_group import ProcessGroup
 
 DONE = Outcome("run", "done")
@@ -304,6 +304,40 @@ def test_a_rank_trains_its_part(work: Work, monkeypatch: pytest.MonkeyPatch) -> 
     joined = (group, "cuda", 77)
     assert followed == [joined, ("task", "whole", group), joined, ("task", "broken", group)]
     assert told[0] == PartEnded() and told[1].reason.startswith("ZeroDivisionError: in a rank (")
+
+
+class Ends:
+    """A run that ends as it is told to."""
+
+    title, resolved, results, folder = "run", "task", Path("results"), Path("run")
+
+    def __init__(self, end: Outcome | Exception) -> None:
+        self.end = end
+
+    def execute(self, *, begun: Callable[[], None], since: datetime | None) -> Outcome:
+        begun()
+        if isinstance(self.end, Exception):
+            raise self.end
+        return replace(self.end, cause=f"since {since}")
+
+
+@pytest.mark.parametrize("status", ["done", "failed", "skipped"])
+def test_baselines_follow_a_run_that_is_done(
+    status: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written: list[Any] = []
+    monkeypatch.setattr(serial, "write_baselines", lambda *given: written.append(given))
+    _, shown, _ = relay(0)
+    display: Any = shown
+    executor = serial.Serial(1)
+    ends: list[Outcome | Exception] = [Outcome("run", status), Busy(), InputError("no data")]
+    planned: list[Any] = [SimpleNamespace(run=Ends(end)) for end in ends]
+    display.view = lambda run: View()
+    found = [outcome for _, outcome in executor.run(planned, display)]
+    assert found[0] == Outcome("run", status, cause=f"since {executor.started}")
+    assert found[1] is None and found[2] == Outcome("run", "failed", ("run: no data",))
+    assert written == [("task", Path("results"))] * (status == "done")
+    assert shown.said == ["run begins"] * 3
 
 
 def test_a_worker_that_dies_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -371,6 +371,25 @@ def test_missing_data_are_a_complaint_where_the_task_is_named(
     assert outcome.complaints == ("mqar: there is no folder pg19",) * asked
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_missing_parts_are_a_complaint_where_they_are_named(
+    asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_task = RunFactory.task
+
+    def task(self: RunFactory, spec: str, *, asked: bool = True) -> ResolvedTask:
+        resolved = open_task(self, spec, asked=asked)
+        monkeypatch.setattr(resolved.task, "unavailable", {"reverse": "give it a file"})
+        return resolved
+
+    monkeypatch.setattr(RunFactory, "task", task)
+    options = RunOptions(cache=tmp_path, subsets=("copy", "reverse") if asked else ("copy",))
+    spec = GridSpec(options=options, encodings=["nope"], tasks=["copying"], results=tmp_path)
+    title = "copying · reverse"
+    sentence = f"{title}: give it a file"
+    assert make_plan(spec).outcomes == [Outcome(title, "skipped", (sentence,) * asked)]
+
+
 def test_the_operations_of_a_plan_are_those_of_all_runs_and_phases(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

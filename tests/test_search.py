@@ -34,6 +34,7 @@ from pe_bench.runs.rate_search import EXTENSIONS, Search
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.trials import Watch, held_out_loss
 from pe_bench.runs.tuning import Tuning
+from pe_bench.system.sealed import write_sealed
 from pe_bench.task import Batch
 from pe_bench.train.training_result import TrainingResult
 
@@ -217,11 +218,16 @@ def test_trials_are_kept_by_rate_value_and_seed(tmp_path: Path) -> None:
     assert len({(t["lr"], t["value"], t["seed"]) for t in kept}) == len(kept) == len(losses)
     for trial in kept:
         assert trial["loss"] == losses[Candidate(trial["lr"], trial["value"]), trial["seed"]]
+    content = search(tmp_path).read()
+    for trial in content["tried"]:
+        del trial["training_loss"], trial["halfway"]  # as in an earlier version
+    write_sealed(tmp_path / "own.json", content, of="own")
+    assert choose(tmp_path, loss, ("100",)) == (first[0], [])
     _, more = choose(tmp_path, loss, ("100",), seeds=(1000, 7))
     assert more and {seed for _, seed in more} == {7}
 
 
-def test_the_cost_is_counted_in_steps(tmp_path: Path) -> None:
+def test_the_cost_is_counted_in_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:
         return Trial(0.001, steps=50)
 
@@ -229,12 +235,19 @@ def test_the_cost_is_counted_in_steps(tmp_path: Path) -> None:
     kept = search(tmp_path).read()
     assert kept["trainings"] == {"all": 0.5 * len(kept["tried"])}
     assert kept["at_edge"] == {"all": False}
+    trial, *_, choice = capsys.readouterr().out.splitlines()
+    assert trial == "own · task · tune: lr 3e-3, seed 1000"
+    found = f"lr 1e-3, held-out loss 0.001 ({kept['trainings']['all']:g} trainings)"
+    assert choice == f"own · task · tune: {found}"
 
 
-def test_an_edge_that_is_not_left_is_recorded(tmp_path: Path) -> None:
+def test_an_edge_that_is_not_left_is_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     best, tried = choose(tmp_path, lambda candidate, seed: 1 / candidate.lr)
     assert best.lr == max(c.lr for c, _ in tried)
     assert search(tmp_path).read()["at_edge"] == {"all": True}
+    assert ", at the edge of the rates tried (" in capsys.readouterr().out
 
 
 def test_a_trial_ends_when_it_is_solved() -> None:

@@ -38,11 +38,13 @@ from pe_bench.grid.outdated import describe_changed_code
 from pe_bench.grid.overview import Overview
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.planned_run import PlannedRun
+from pe_bench.grid.shard import Shard
 from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.registry.plugins import Plugin, load
 from pe_bench.results.record import RunRecord
+from pe_bench.results.store import key_of
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Busy, Outcome
@@ -744,6 +746,79 @@ def test_runs_are_executed_in_their_order(
     assert out.count("waiting for another process: done busy\n") == 1
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_prepared_grid_has_shown_its_plan(
+    dry_run: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Times of a shard are relative, so the records of committed results count too."""
+    records = {name: earlier("nope", name, 4, 1) for name in ("here", "like", "committed")}
+    records["failed"] = replace(records["like"], status="failed", name="failed")
+
+    class Shown(Overview):
+        @classmethod
+        def of(cls, runs: Any, estimates: Any, copied: Any = ()) -> Overview:
+            asked.append((runs, estimates, copied))
+            planned: list[Any] = ["to do"]
+            return cls(["done"], planned, frozenset(), [], [], {}, 0)  # type: ignore[list-item]
+
+        def lines(self, lanes: int | None) -> list[str]:
+            return [f"the plan for {lanes}"]
+
+        def runs(self) -> list[str]:
+            return ["every run"]
+
+        @property
+        def unknown(self) -> Any:
+            return ["unknown"]
+
+    def find(*folders: Path) -> list[RunRecord]:
+        own = [records[folder.name] for folder in folders]
+        return [*own, records["failed"]] if folders[-1].name == "like" else own
+
+    def divide(runs: Any, count: int, estimates: Any, results: Path, *, store: bool) -> Any:
+        asked.append((runs, count, estimates, results.name, store))
+        describe = lambda shard, runs: f"shard {shard.number} of {len(runs)} runs"  # noqa: E731
+        return SimpleNamespace(describe=describe, runs_of=lambda shard, runs: runs[1:])
+
+    def estimate(records: Any, device: str | None) -> str:
+        return f"from {[record.task for record in records]} on {device}"
+
+    asked: list[Any] = []
+    plan = SimpleNamespace(runs=["first", "second"], outcomes=["left out"])
+    monkeypatch.setattr(grid, "make_plan", lambda spec: plan)
+    monkeypatch.setattr(grid, "find_records", find)
+    monkeypatch.setattr(grid, "Overview", Shown)
+    monkeypatch.setattr(grid, "Estimates", estimate)
+    monkeypatch.setattr(grid, "find_division", divide)
+    monkeypatch.setattr(grid, "describe_changed_code", lambda runs, records: [f"changed: {runs}"])
+    monkeypatch.setattr(grid, "_describe_work", lambda *given: asked.append(given[2]))
+    spec = GridSpec(
+        options=RunOptions(), encodings=[], tasks=[], results=tmp_path / "here",
+        like=[Path("like")], committed=[Path("committed")], counts_like=True,
+        execution=ExecutionOptions(dry_run=dry_run, shard=Shard(2, 3)),
+    )  # fmt: skip
+    found = grid.prepare_grid(spec, lambda runs, records: [f"{runs} of {len(records)}"])
+    every = "['committed', 'here', 'like', 'like']"
+    copied = {key_of(records["like"])} if dry_run else set()
+    assert asked == [
+        (["first", "second"], 3, f"from {every} on None", "here", not dry_run),
+        (["second"], f"from {every} on cpu", copied),
+        ["unknown"],
+    ]
+    lines = ["shard 2 of 2 runs", *["every run"] * dry_run, "the plan for 1"]
+    lines += ["changed: ['to do']", "['done', 'to do'] of 4"]
+    assert capsys.readouterr().out.splitlines() == lines
+    assert (found.runs, found.outcomes, found.spec) == (["second"], ["left out"], spec)
+    asked.clear()
+    whole = replace(spec, execution=ExecutionOptions(dry_run=dry_run), counts_like=False)
+    grid.prepare_grid(whole)
+    assert asked[0] == (["first", "second"], "from ['here', 'like', 'like'] on cpu", set())
+    assert "of 4" not in capsys.readouterr().out
+
+
 def test_a_grid_that_is_interrupted_counts_its_runs(
     tmp_path: Path, alone: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -836,6 +911,24 @@ def test_the_display_keeps_encoding_and_loss_at_80_columns(display: Any) -> None
     assert overall.startswith("0/2 runs") and "0 failed" in overall and "unknown" in overall
     assert first.startswith("rope:base=5") and "400/1000 steps loss 2.345 0:0" in first
     assert second.startswith("nope") and "begins" in second
+
+
+def test_the_display_has_room_for_twelve_runs_and_says_who_waits(display: Any) -> None:
+    live, (run, other), stream = display
+    for number in range(14):
+        one = replace(run, seed=100 + number)
+        live.begin(one)
+        live.view(one).moved(Bar("train", 9, number))
+    live.wait([run, other])
+    live.console.print(live.render())
+    lines = [line.strip() for line in stream.getvalue().splitlines() if line.strip()]
+    assert len(lines) == 1 + 12 + 2 and lines[13] == "and 2 more"
+    assert [line.split("seed ")[1].split()[:2] for line in lines[1:13]] == [
+        [str(100 + number), f"{number}/9"] for number in range(12)
+    ]
+    assert lines[14].startswith("waiting for another process: rope:base=500000")
+    live.begin(run)
+    assert live.waits == ""
 
 
 def test_the_display_counts_and_says_what_has_failed(display: Any) -> None:

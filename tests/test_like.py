@@ -12,7 +12,7 @@ from test_runner import toy as toy  # a fixture
 
 from pe_bench import python_api
 from pe_bench.cli import main
-from pe_bench.commands.like import Like, _check_given, find_like
+from pe_bench.commands.like import Like, _check_given, bring, find_like
 from pe_bench.commands.like_tables import PlannedTable, choose_tables, find_tables
 from pe_bench.commands.run import COMMAND
 from pe_bench.commands.values import Values
@@ -20,6 +20,7 @@ from pe_bench.errors import InputError, InputErrors
 from pe_bench.option_table import Option, options_of
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.record import RunRecord
+from pe_bench.results.store import read_records
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import RunOptions
 
@@ -255,6 +256,24 @@ def test_the_settings_of_a_grid_are_those_of_its_options(
     seeds = Values({**grid.given, "seeds": (4, 5)})
     table = next(find_tables(seeds, records, asked, changed))
     assert table.planned == {(f"rope -> {name}", n) for name in ("nope", "tape") for n in (4, 5)}
+
+
+def test_finished_runs_are_copied_except_into_their_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed in (3, 4):
+        put(Path("table"), "rope", [SCORE, *CURVE], seed)
+    records = read_records(Path("table"))
+    found = Like(Path("table"), [], records)
+    assert bring(found, Path("table")) == [] and capsys.readouterr().out == ""
+    assert bring(found, Path("new/there")) == []
+    about = "from table: 2 runs of 1 encodings on lm, seeds 3-4"
+    assert capsys.readouterr().out == f"{about}; 2 copied into new/there, 0 exist\n"
+    assert bring(replace(found, records=records[:1]), Path("new/there")) == []
+    about = about.replace("2 runs", "1 runs").replace("3-4", "3")
+    assert capsys.readouterr().out == f"{about}; 0 copied into new/there, 1 exist\n"
+    assert len(read_records(Path("new/there"))) == 2
 
 
 def test_tables_are_chosen_for_each_task(capsys: pytest.CaptureFixture[str]) -> None:

@@ -193,7 +193,7 @@ def test_of_a_run_with_several_models_one_is_chosen(
 
 @pytest.fixture
 def drawing(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Replace models, items and pictures; return what is drawn."""
+    """Replace models, items and pictures; return the calls."""
     calls: list[Any] = []
 
     def draw(checkpoint: Any, row: Any, names: Any, layers: Any, heads: Any, options: Any) -> Any:

@@ -800,7 +800,7 @@ def test_a_prepared_grid_has_shown_its_plan(
         like=[Path("like")], committed=[Path("committed")], counts_like=True,
         execution=ExecutionOptions(dry_run=dry_run, shard=Shard(2, 3)),
     )  # fmt: skip
-    found = grid.prepare_grid(spec, lambda runs, records: [f"{runs} of {len(records)}"])
+    found: Any = grid.prepare_grid(spec, lambda runs, records: [f"{runs} of {len(records)}"])
     every = "['committed', 'here', 'like', 'like']"
     copied = {key_of(records["like"])} if dry_run else set()
     assert asked == [

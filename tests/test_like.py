@@ -197,7 +197,12 @@ def test_code_that_the_grid_names_is_not_run(folder: Path, tmp_path: Path) -> No
 
 
 def recorded(task: str, digest: str, finished: str, seed: int = 0) -> RunRecord:
-    about = {"task": task, "encoding": "nope", "settings_digest": digest, "finished": finished}
+    about: dict[str, Any] = {
+        "task": task,
+        "encoding": "nope",
+        "settings_digest": digest,
+        "finished": finished,
+    }
     return RunRecord(status="done", seed=seed, **about)
 
 

@@ -332,11 +332,14 @@ def test_committed_results_are_in_the_package_or_beside_it(
     assert committed_folders() == {"c": package / "committed" / "c"}
 
 
-def test_a_list_has_every_plugin(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_has_every_plugin(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(plugins, "describe", lambda kind, name: f"the {kind} {name}")
     lines: dict[str, list[str]] = {}
     for kind in ("encoding", "task"):
         own = lines[kind] = [f"{kind}s"]
-        own += [f"  {name:14} {plugins.describe(kind, name)}" for name in plugins.names(kind)]
+        own += [f"  {name:14} the {kind} {name}" for name in plugins.names(kind)]
     assert main(["list"]) == 0
     assert capsys.readouterr().out.splitlines() == [*lines["encoding"], *lines["task"]]
     assert main(["list", "tasks"]) == 0

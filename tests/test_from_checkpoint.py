@@ -114,6 +114,10 @@ def test_a_worker_makes_the_run_of_the_command(
         run = command.run(spec, SMALL, 3)
         sent = RunSpec.of(run)
         assert worker.run(sent.encoding, sent.task, sent.seed).folder == run.folder, spec
+    loaded = origin == str(checkpoint)  # nothing of it is trained, and it has its own shape
+    model = run.resolved.model.changed(digit_ids=(), separator_ids=())
+    assert (model == SHAPE.changed(init_std=model.init_std)) == loaded
+    assert run.resolved.task.context.untrained == evaluation_time.only_evaluates(run) == loaded
 
 
 @pytest.mark.slow
@@ -405,40 +409,24 @@ def test_the_time_of_evaluations_is_a_sum_over_rows_and_runs(
     assert evaluation_time.describe_evaluation(runs[1:2], 3, 1) is None  # four seconds
 
 
-@pytest.mark.parametrize("adapt", [{}, {"steps": 2}])
-def test_nothing_of_a_checkpoint_is_trained_without_steps(
-    checkpoint: Path, tmp_path: Path, adapt: dict[str, Any]
-) -> None:
-    options = RunOptions(cache=tmp_path, origin=str(checkpoint), train={"length": 32}, adapt=adapt)
-    run = RunFactory(options).run("tape", SMALL, 0)
-    assert run.resolved.task.context.untrained == (not adapt.get("steps"))
-    assert evaluation_time.only_evaluates(run) == (not adapt.get("steps"))
-    model = run.resolved.model
-    assert model.changed(digit_ids=(), separator_ids=()) == SHAPE.changed(init_std=model.init_std)
-
-
-@pytest.mark.parametrize(
-    ("precision", "method", "dtype"),
-    [
-        ("fp32", "lora", torch.float32),
-        ("bf16", "lora", torch.bfloat16),
-        ("bf16", "full", torch.float32),
-    ],
-)
 def test_frozen_weights_have_the_precision_of_the_run(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, precision: str, method: Any, dtype: Any
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[Any] = []
     monkeypatch.setattr(origin_module, "load_files", lambda *_, **given: loaded.append(given))
     monkeypatch.setattr(Checkpoint, "contains", lambda self, plugin: plugin.label == "tape")
     origin = load_origin(str(checkpoint))
-    config = AdaptConfig(steps=3, method=method)
-    for name in ("rope", "tape"):
+    full = AdaptConfig(steps=3)
+    frozen = AdaptConfig(steps=3, method="lora")
+    for name, config, precision in (
+        ("rope", frozen, "fp32"), ("tape", frozen, "bf16"), ("rope", full, "bf16")
+    ):  # fmt: skip
         plugin = plugins.load("encoding", name)
         facts = {**vars(plugin), "encoding": plugin, "origin": origin, "config": config}
         origin_module.load_pretrained(origin_module.Adapted(**facts), SHAPE, 0, precision)
-    assert [given["dtype"] for given in loaded] == [dtype, dtype]
-    assert [given["with_encoding"] for given in loaded] == [False, True]
+    types = [torch.float32, torch.bfloat16, torch.float32]
+    assert [given["dtype"] for given in loaded] == types
+    assert [given["with_encoding"] for given in loaded] == [False, True, False]
 
 
 def test_an_mlp_without_gate_has_no_low_rank_gate() -> None:

@@ -36,6 +36,8 @@ from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.initial_weights import load_origin, options_from
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
+from pe_bench.runs.run_record import _find_adaptation
+from pe_bench.runs.sources import find_sources
 from pe_bench.sequences.eval_points import ID, OOD
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch
@@ -114,6 +116,12 @@ def test_a_worker_makes_the_run_of_the_command(
         run = command.run(spec, SMALL, 3)
         sent = RunSpec.of(run)
         assert worker.run(sent.encoding, sent.task, sent.seed).folder == run.folder, spec
+        found = _find_adaptation(run.encoding)
+        usual = "rope:base=10000" if origin == "rope" else "rope:base=300"
+        same = spec in ("rope", usual)
+        assert found is None if origin is None else found and found["unchanged"] == same, spec
+        place = find_sources(run.resolved, run.encoding).get("checkpoint")
+        assert place == (None if origin in (None, "rope") else str(checkpoint.resolve()))
     loaded = origin == str(checkpoint)  # nothing of it is trained, and it has its own shape
     model = run.resolved.model.changed(digit_ids=(), separator_ids=())
     assert (model == SHAPE.changed(init_std=model.init_std)) == loaded

@@ -21,6 +21,7 @@ from pe_bench.runs.options import RunOptions
 from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.run import Run
+from pe_bench.runs.run_record import make_record
 from pe_bench.runs.trials import Watch
 from pe_bench.system.cache_entries import OF, START
 from pe_bench.system.time_limit import TimeLimit
@@ -120,6 +121,8 @@ def test_all_ranks_train_the_same_phases(
         assert told.store.final.parent == folder and not told.store.trainable_only
         batches = told.batches
         assert (batches.task, batches.subset, batches.seed) == (task, subset, 3)
+    environment = make_record("done", run.resolved, phases, 3, 0).environment
+    assert (environment["devices"], environment["strategy"]) == (2, "ddp")
     followed: list[Any] = []
     for told, (first, own, task, choice) in zip(ranks.told, places, strict=True):
         identity = own.identity(task, subset, 3, choice)

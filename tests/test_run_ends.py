@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,10 @@ from pe_bench.runs.reuse import _models_of, identify_models
 from pe_bench.runs.run import Run
 from pe_bench.runs.run_folder import RunFolder
 from pe_bench.runs.run_record import make_record
+from pe_bench.runs.timing_context import code_of, find_conditions
 from pe_bench.runs.trained_models import copy_kept, find_kept, place_of
 from pe_bench.runs.tuning import Tuning
+from pe_bench.system import environment
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -102,6 +105,30 @@ def test_a_finished_run_comes_last_after_an_edit_is_taken_back(tmp_path: Path) -
     assert order_after(encoding_version="edited", order=2) == 3
     assert order_after(encoding_version="edited", settings_digest="other", preset="quick") == 3
     assert order_after() == 3
+
+
+def test_times_depend_on_all_code_of_an_encoding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plugin(*names: str) -> Any:
+        for name in names:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text("size = 1")
+        return SimpleNamespace(file=tmp_path / names[0])
+
+    folder = plugin("own/encoding.py", "own/parts.py")
+    alone = plugin("alone/own.py", "alone/parts.py")
+    before = [code_of(folder), code_of(alone)]
+    for path in tmp_path.glob("*/parts.py"):
+        path.write_text("size = 2")
+    assert code_of(folder) != before[0] and code_of(alone) == before[1]
+    alone.file.write_text("size = 3")
+    assert code_of(alone) != before[1]
+    described = {"device": "x", "threads": 3, "versions": {"torch": "9"}, "clock": 7}
+    monkeypatch.setattr(environment, "describe", {"cuda": described}.__getitem__)
+    found = find_conditions("cuda")
+    assert len(found.pop("code")) >= 8
+    assert found == {"device": "x", "threads": 3, "torch": "9"}
 
 
 @pytest.mark.parametrize("left", ["work", "subsets", "journal"])

@@ -33,6 +33,7 @@ from pe_bench.runs.phases import Phases
 from pe_bench.runs.rate_search import EXTENSIONS, Search
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.trials import Watch, held_out_loss
+from pe_bench.runs.tunable import values_to_try
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system.sealed import write_sealed
 from pe_bench.task import Batch
@@ -379,6 +380,47 @@ def test_tunable_options(name: str, length: int) -> None:
         other = plugins.load("encoding", with_option(name, tunable.option, show(value)))
         if length >= 128:  # for shorter rows, values that do not fit are left out
             other.make(model, 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "changed", "values"),
+    [
+        ("own", {}, ["2", "5"]),
+        ("own:size=2", {}, []),  # the user's choice
+        ("own", {"start": object()}, []),
+        ("own", {"tuning": Tuning(GRID, values=False)}, []),
+        ("nope", {}, []),
+    ],
+)
+def test_values_that_fit_are_tried(
+    spec: str, changed: dict[str, Any], values: list[str], tmp_path: Path
+) -> None:
+    """The default, 3, what the encoding refuses, 4, and what the task refuses, 6, are left out."""
+    (tmp_path / "own.py").write_text("""
+from pe_bench.api import Encoding, InputError, Tunable
+
+class Own(Encoding):
+    tunable = Tunable("size", lambda model: [2, 3, 4, model.layers, 6])
+
+    def __init__(self, model, layer=0, *, size: int = 3):
+        super().__init__(model, layer)
+        self.size = size
+        if size == 4:
+            raise InputError("no")
+""")
+
+    def skip(encoding: Any) -> str | None:
+        return "too large" if encoding.size == 6 else None
+
+    model = ModelConfig(layers=5)
+    given = {"start": None, "tuning": Tuning(GRID), "model": model, **changed}
+    made = SimpleNamespace(
+        **given,
+        task=SimpleNamespace(skip=skip),
+        make_encoding=lambda plugin: plugin.make(model, 0),
+    )
+    encoding = plugins.load("encoding", spec.replace("own", f"{tmp_path}/own.py"))
+    assert list(values_to_try(encoding, cast(ResolvedTask, made))) == values
 
 
 def test_each_phase_has_its_own_choice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -320,6 +320,20 @@ def test_other_ranks_are_replaced_after_a_failure(
     assert together.children[1].sent == [Part(work, 0, phase, ProcessGroup(1, 2, "fsdp"), 4002)]
 
 
+def test_without_a_connection_there_is_none_to_end(
+    together: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no port is free")
+
+    monkeypatch.setattr(worker_processes, "TCPStore", refuse)
+    work, ranks = ranks_of(2)
+    phase: Any = "task"
+    with pytest.raises(RuntimeError, match="no port is free"), ranks.of(work, 0).start(phase):
+        pass
+    assert together.destroyed == 0 and not together.children
+
+
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_rank_that_ends_ends_this_process_unless_it_was_replaced(
     together: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, replaced: bool

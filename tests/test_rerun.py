@@ -165,6 +165,15 @@ def test_a_record_contains_a_checkpoint_and_its_task(
         rebuild(record_of(planned(tmp_path)), tmp_path, Places(origin=tmp_path))
 
 
+def test_data_that_have_moved_replace_those_of_the_record(tmp_path: Path) -> None:
+    data = {"": "questions", "perplexity": "books"}
+    recorded = record_of(planned(tmp_path), sources={"data": data, "tokenizer": "bpe:300"})
+    moved = Places(data={"": Path("moved")})
+    options = rebuilding._make_options(recorded, tmp_path / "scratch", moved)
+    assert options.data == {"": Path("moved"), "perplexity": Path("books")}
+    assert (options.tokenizer, options.cache) == ("bpe:300", tmp_path / "scratch" / "cache")
+
+
 def test_the_phase_before_has_its_own_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

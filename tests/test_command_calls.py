@@ -318,6 +318,25 @@ def test_python_returns_the_rows_of_its_runs(
     assert (spec.options, spec.results, describe) == (RunOptions(keep=True), Path("there"), None)
 
 
+def test_python_draws_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = [Named(name="lm"), Named(name="mqar")]
+    calls: list[Any] = []
+
+    def draw(table: Any, among: Any) -> dict[str, str]:
+        calls.append((table, among))
+        return {"near end": f"part of {table}", "": f"all of {table}"}
+
+    read = {Path("there"): "records"}
+    monkeypatch.setattr("pe_bench.results.reading.read_with_warnings", read.get)
+    monkeypatch.setattr("pe_bench.reporting.tables.make_tables", {"records": tables}.get)
+    monkeypatch.setattr("pe_bench.reporting.pictures.draw", draw)
+    assert pe_bench.draw_figures("there") == {
+        "lm-near_end": "part of lm", "lm": "all of lm",
+        "mqar-near_end": "part of mqar", "mqar": "all of mqar",
+    }  # fmt: skip
+    assert calls == [(table, tables) for table in tables]
+
+
 def test_committed_results_are_in_the_package_or_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

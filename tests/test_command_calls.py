@@ -330,7 +330,8 @@ def test_python_draws_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pe_bench.results.reading.read_with_warnings", read.get)
     monkeypatch.setattr("pe_bench.reporting.tables.make_tables", {"records": tables}.get)
     monkeypatch.setattr("pe_bench.reporting.pictures.draw", draw)
-    assert pe_bench.draw_figures("there") == {
+    figures: Any = pe_bench.draw_figures("there")
+    assert figures == {
         "lm-near_end": "part of lm", "lm": "all of lm",
         "mqar-near_end": "part of mqar", "mqar": "all of mqar",
     }  # fmt: skip

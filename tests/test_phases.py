@@ -19,10 +19,12 @@ from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.failures import FirstStepFailure, SharedFailure
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.phases import Phases
+from pe_bench.runs.rate_search import Search
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.run import Run
 from pe_bench.runs.run_record import make_record
 from pe_bench.runs.trials import Watch
+from pe_bench.runs.tuning import Tuning
 from pe_bench.system.cache_entries import OF, START
 from pe_bench.system.time_limit import TimeLimit
 from pe_bench.train.process_group import ProcessGroup, Strategy
@@ -177,6 +179,26 @@ def test_a_trial_that_diverges_is_a_result_and_a_crash_is_none(
             run.phases._try(*arguments)
     else:
         assert run.phases._try(*arguments) == Trial(loss=None, stopped="diverged")
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_later_phase_has_the_value_of_the_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    def choose_before(self: Phases, task: ResolvedTask, subset: str | None) -> Candidate:
+        return Candidate(0.25, f"of {task.label} {subset}")
+
+    def choose(self: Search, subset: Any, values: Any, attempt: Any, *, default: Any) -> Candidate:
+        asked.append((subset, default))
+        return CHOICE
+
+    asked: list[Any] = []
+    monkeypatch.setattr(Phases, "choose", choose_before)
+    monkeypatch.setattr(Search, "choose", choose)
+    run = planned(tmp_path, "mqar", tune=Tuning((0.25, 0.5)))
+    task = replace(run.resolved, start=run.resolved if later else None)
+    assert run.phases._choose(run.phases._search(task), "part") == CHOICE
+    assert asked == [("part", "of mqar None" if later else None)]
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.run import Run
+from pe_bench.system import console
 from pe_bench.system.console import Bar, View, show_clock, showing
 from pe_bench.system.environment import name_of
 from pe_bench.train.threads import threads_of_run
@@ -869,10 +870,12 @@ def test_a_live_display_is_for_terminals(
     monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", term)
+    view = console._view
     for lanes, expected in ((None, 2), (5, 5)):
         with grid._display({"a": 60.0, "b": None}, lanes) as display:
             assert isinstance(display, LiveDisplay) == live and isinstance(display, Display)
             assert (display.lanes, display.total) == (expected, 2)
+        assert console._view is view
         shown = stream.getvalue()
         assert live == (shown.count("\x1b[?25h") > 0)  # the cursor is back
         assert shown.count("\x1b[?25h") == shown.count("\x1b[?25l")

@@ -70,6 +70,7 @@ class Posgen(LengthGeneralizationTask):
         modulus: number of different numbers.
         near: how many of the last numbers are added.
         far: how many other numbers are added.
+        samples: number of items of each point; at a far length about `far_samples` items in total.
     """
 
     headline = Headline("exact_match", OOD)

@@ -78,6 +78,7 @@ class StateTracking(LengthGeneralizationTask):
         points: number of points that `group` permutes, from 3 (6 permutations) to 5 (120, a group
             without a shortcut by sums).
         dense: whether training asks for every state.
+        samples: number of items of each point; at a far length about `far_samples` items in total.
     """
 
     headline = Headline("exact_match", OOD)

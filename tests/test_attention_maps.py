@@ -1,6 +1,7 @@
 """Attention weights of a model, and `pe-bench attention`."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,11 @@ from pe_bench.decoder import model as decoder
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.reporting import attention_maps, panels
+from pe_bench.runs import shown_row
+from pe_bench.runs.options import Places, RunOptions
+from pe_bench.runs.resolve import resolve
+from pe_bench.runs.shown_row import ShownRow, name_tokens, row_of_task, row_of_text
+from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
 from pe_bench.text.tokenizer import ByteTokenizer
 
 CONFIG = pe_bench.ModelConfig(
@@ -183,6 +189,102 @@ def test_of_a_run_with_several_models_one_is_chosen(
     }.items():
         assert main(["attention", "rope/lm/0", "--text", "abc", *words.split()]) == 2
         assert says in capsys.readouterr().err
+
+
+@pytest.fixture
+def drawing(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Replace models, items and pictures; return the calls."""
+    calls: list[Any] = []
+
+    def draw(checkpoint: Any, row: Any, names: Any, layers: Any, heads: Any, options: Any) -> Any:
+        calls.append((checkpoint.place, row, names, layers, heads, options.encoding))
+        return [Path("one.png"), Path("two.svg")]
+
+    def open_checkpoint(place: Path) -> Any:
+        tokenizer = f"tokenizer of {place.name}"
+        return SimpleNamespace(place=place, model=CONFIG, tokenizer=lambda: tokenizer)
+
+    def rebuild(record: Any, scratch: Path, places: Places) -> Any:
+        calls.append((record.encoding, places, scratch.is_dir()))
+        vocabulary = SimpleNamespace(vocab_size=260)
+        task = SimpleNamespace(
+            name="lm", subsets=["near", "far away"], trains_each_subset=True, vocabulary=vocabulary
+        )
+        return SimpleNamespace(task=task), None
+
+    monkeypatch.setattr("pe_bench.commands.attention._draw", draw)
+    monkeypatch.setattr("pe_bench.pretrained.checkpoint.open_checkpoint", open_checkpoint)
+    monkeypatch.setattr("pe_bench.runs.rebuild.rebuild", rebuild)
+    monkeypatch.setattr("pe_bench.runs.shown_row.row_of_task", lambda task, *given: given)
+    monkeypatch.setattr("pe_bench.runs.shown_row.row_of_text", lambda *given: given)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("kept", "words", "place", "row"),
+    [
+        ("", "--length 7 --item 3", "model", (None, 7, 3)),
+        ("", "--subset near", "model", ("near", None, 0)),
+        ("near", "", "model/near", ("near", None, 0)),
+        ("far_away", "--length 9", "model/far_away", ("far away", 9, 0)),
+        ("near", "--text abc", "model/near", ("abc", "tokenizer of near")),
+    ],
+)
+def test_the_item_of_a_run_is_that_of_its_model(
+    drawing: list[Any],
+    capsys: pytest.CaptureFixture[str],
+    kept: str,
+    words: str,
+    place: str,
+    row: tuple[Any, ...],
+) -> None:
+    run = put(Path("results"), "rope", [SCORE], 3)
+    (run / "model" / kept).mkdir(parents=True)
+    (run / "model" / kept / "config.json").touch()
+    layers = ["--layers", "1", "0", "1", "--heads", "3", "--encoding", "e.py"]
+    moved = [] if "text" in words else ["--task", "t.py", "--data", "d"]
+    assert main(["attention", "rope/lm/3", *words.split(), *layers, *moved]) == 0
+    assert capsys.readouterr().out == "one.png\ntwo.svg\n"
+    *rebuilt, drawn = drawing
+    names = ["rope", "lm", "seed 3"]
+    assert drawn == (run / place, row, names, [0, 1], [3], "e.py")
+    places = Places("e.py", "t.py", {"": Path("d")})
+    assert rebuilt == ([] if "text" in words else [("rope", places, True)])
+
+
+def test_an_item_is_that_of_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task: Any = resolve(RunOptions(cache=tmp_path), "copying:samples=3").task
+    for subset in task.subsets:
+        points = task.eval_points(subset)
+        for point in {point.length: point for point in reversed(points)}.values():
+            rows = task.items(subset, point)
+            for item in (0, 2):
+                row = row_of_task(task, subset, point.length, item)
+                assert row.ids == rows.ids[item, : rows.lengths[item]].tolist()
+                assert row.names == [str(token) for token in row.ids]
+                about = f"{subset}, {point.length:,} {task.axes['length']}"
+                second = f", {point.second_axis} {task.axes['second']}" if point.second_axis else ""
+                assert row.about == f"{about}{second}, item {item}"
+        with pytest.raises(InputError, match="--item must be below 3, the number of items, not 3"):
+            row_of_task(task, subset, point.length, 3)
+    lengths = {ID: [5, 3, 2], OOD: [9, 8]}
+    points = [EvalPoint(length, "", split) for split, own in lengths.items() for length in own]
+    for known, length in ((points, 8), (points[:3], 2)):
+        monkeypatch.setattr(task, "eval_points", lambda subset, known=known: known)
+        assert shown_row._find_point(task, "copy", None).length == length
+    with pytest.raises(InputError, match="copying has no items of length 4; there are 2, 3, 5"):
+        shown_row._find_point(task, "copy", 4)
+
+
+def test_tokens_have_visible_names() -> None:
+    tokenizer = ByteTokenizer()
+    ids = [tokenizer.bos, tokenizer.pad, tokenizer.sep, tokenizer.eos, *b" a\n", 0xC3]
+    names = ["<bos>", "<pad>", "<sep>", "<eos>", "\N{OPEN BOX}", "a", "\\n", "\ufffd"]
+    assert name_tokens(ids, tokenizer) == names
+    tokenizer.decode = lambda ids: ""  # type: ignore[method-assign]
+    assert name_tokens([97], tokenizer) == ["97"]
+    row = row_of_text("ab", ByteTokenizer())
+    assert row == ShownRow([tokenizer.bos, 97, 98], ["<bos>", "a", "b"], "a text")
 
 
 REFUSED = {

@@ -1,21 +1,31 @@
 """The command line: its output, and the commands that do not import torch."""
 
+import inspect
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
 from unittest.mock import Mock
 
 import pytest
 
 import pe_bench
 from pe_bench.cli import COMMANDS, main
+from pe_bench.commands import list_plugin
 from pe_bench.commands.device import find_device
 from pe_bench.commands.parser import parse
 from pe_bench.commands.run import GridOptions
+from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.registry import plugins
+from pe_bench.registry.importing import KINDS, Kind
+from pe_bench.runs.memory import decoder_parameters
+from pe_bench.sequences.length_generalization import LengthGeneralizationTask
+from pe_bench.task import Preset, Task
 
 
 def test_a_failure_of_the_code_is_not_bad_input(
@@ -122,6 +132,86 @@ def test_list_of_a_task_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert out.startswith(f"{tmp_path.name}: ")
     assert "pairs = 32  (a whole number)" in out and "quick   900    64          64" in out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_option_is_described_once(kind: Kind) -> None:
+    """By the plugin, by the class that defines it, or by the values that have further options."""
+    for name in plugins.names(kind):
+        cls = plugins.load(kind, name).cls
+        found: Counter[str] = Counter()
+        for part in (inspect.cleandoc(cls.__doc__ or ""), *list_plugin._inherited(cls)):
+            found.update(entry["name"] for entry in list_plugin.ENTRY.finditer(part))
+        of_values = " ".join(list_plugin._choices(cls))
+        for option in plugins.options_of(cls):
+            if not found[option.name]:
+                assert f" {option.name}: " in of_values, f"{name}: {option.name}"
+            assert found[option.name] < 2, f"{name}: {option.name}"
+
+
+def test_values_with_options_are_described_with_those_that_they_have() -> None:
+    _, pi, *_, yarn = list_plugin._choices(plugins.load("encoding", "xpos").cls)[:4]
+    assert re.fullmatch(r"scaling=pi: theta / s .*\n    factor: s\.", pi)
+    entries = [entry["name"] for entry in list_plugin.ENTRY.finditer(yarn)]
+    assert yarn.startswith("scaling=yarn: By parts, with an attention factor (Peng et al. 2023")
+    assert {"factor", "truncate", "ramp", "beta_fast"} < {*entries} and len({*entries}) == len(
+        entries
+    )
+    inherited = list_plugin._inherited(plugins.load("encoding", "xpos").cls)
+    assert [part.partition("\n")[0] for part in inherited] == ["Of RoPE:", "Of Encoding:"]
+    assert inherited[1].endswith('else contiguous ids; "contiguous": always contiguous ids.')
+
+
+def test_presets_are_listed_with_all_that_decides_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = ModelConfig(layers=2, width=64, heads=4, mlp_width=128)
+    long = TrainConfig(steps=7, batch_size=3, length=96, lr=1e-3, recompute=True)
+    small = ModelConfig(layers=3, width=32, heads=2, mlp_width=16)
+
+    class Mine(LengthGeneralizationTask):
+        presets = {
+            "quick": Preset(TrainConfig(steps=900, lr=0.002), shape, {"pairs": 4, "dense": True}),
+            "small": Preset(long, starts_from="perplexity"),
+            "paper": Preset(long, small, tokenizer="bpe:4096"),
+        }
+        protocols = ("strict", "paper")
+
+    class Text(Task):
+        presets = {
+            "quick": Preset(TrainConfig(length=None), shape),
+            "small": Preset(long, small, tokenizer="bpe:512"),
+        }
+
+    def resolved(where: str, preset: str) -> Any:
+        assert where == "./mine.py"
+        if preset == "paper":
+            return None  # its data are missing
+        model = shape.changed(vocab_size=50, train_length=40)
+        found = SimpleNamespace(all_subsets=("near", "far"))
+        return SimpleNamespace(model=model, train=TrainConfig(length=None, steps=901), task=found)
+
+    monkeypatch.setattr(list_plugin, "_resolved", resolved)
+    head, columns, *rows, started, with_tokenizer, again, protocols, subsets = [
+        " ".join(line.split()) for line in list_plugin._presets(Mine, "./mine.py").splitlines()
+    ]
+    assert head == "Presets:" and columns.startswith("preset steps batch_size length lr layers")
+    start = plugins.load("task", "perplexity").cls.presets["small"]
+    before = start.model.changed(vocab_size=int(start.tokenizer.removeprefix("bpe:")))
+    shapes = [shape.changed(vocab_size=50), before, small.changed(vocab_size=4096)]
+    trains = [f"901 {TrainConfig.batch_size} 40 {TrainConfig.lr:g}", *["7 3 96 0.001"] * 2]
+    for name, line, model, train in zip(Mine.presets, rows, shapes, trains, strict=True):
+        numbers = f"{model.layers} {model.width} {model.heads} {model.mlp_width}"
+        options = " pairs=4, dense=true" if name == "quick" else ""
+        assert line == f"{name} {train} {numbers} {decoder_parameters(model):,}{options}"
+    assert started == "Trained from the model of the task perplexity under the same preset: small."
+    assert with_tokenizer == "Trained with activation checkpointing: small, paper."
+    assert again == "Trained with the tokenizer bpe:4096: paper."
+    assert (protocols, subsets) == ("Protocols: strict, paper.", "Subsets: near, far.")
+    text = list_plugin._presets(Text, "./mine.py").splitlines()[2:4]
+    shapes = [shape.changed(vocab_size=50), small.changed(vocab_size=512)]
+    trains = [f"quick 300 {TrainConfig.batch_size} None", "small 7 3 96"]
+    for line, train, model in zip(text, trains, shapes, strict=True):
+        cells = line.split()
+        assert (" ".join(cells[:4]), cells[-1]) == (train, f"{decoder_parameters(model):,}")
 
 
 def test_seeds_are_numbers_and_ranges() -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,13 +16,19 @@ from test_committed_grids import plan
 from pe_bench.cli import COMMANDS
 from pe_bench.commands.parser import parse
 from pe_bench.commands.run import make_grid
+from pe_bench.config import TrainConfig
 from pe_bench.grid import plan as planning
 from pe_bench.reporting.page.commands import describe_commands, list_commands
 from pe_bench.results.identity import flatten_settings, without_defaults
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
+from pe_bench.runs.command_words import command_words
+from pe_bench.runs.options import RunOptions
 from pe_bench.runs.run import Run
 from pe_bench.runs.run_record import make_record
+from pe_bench.runs.tuning import Tuning
+from pe_bench.task import Preset, Vocabulary
+from pe_bench.text.tokenizer import ByteTokenizer
 
 OTHER_CODE = "code of another version"
 REASONS = {  # settings that no command can set, by the start of their path
@@ -130,6 +137,59 @@ def test_commands_of_records(
     assert [run.precision for run in made] == [run.precision for run in asked]
     if not earlier:
         assert len(command) < 120 + len(OPTIONS[name])
+
+
+def test_words_have_what_changes_the_task_and_nothing_else(tmp_path: Path) -> None:
+    """Paths have placeholders, and what equals the preset or has no effect is left out."""
+
+    def task(label: str, vocabulary: Any, **train: Any) -> Any:
+        config = TrainConfig(steps=train.pop("steps", 9), **train)
+
+        def preset(name: str, data: Path | None) -> Preset:
+            assert (name, data) == ("mid", Path("own"))
+            return Preset(config)
+
+        context = SimpleNamespace(preset="mid", data=Path("own"))
+        own = SimpleNamespace(vocabulary=vocabulary, context=context, preset=preset)
+        return SimpleNamespace(label=label, task=own, start=None, tuning=None)
+
+    text = ByteTokenizer()
+    numbers = task("mqar:pairs=3", Vocabulary(9), lr=0.5)
+    questions = task("scrolls:items=5", Vocabulary(9), steps=0, length=64)
+    questions.start = task("perplexity:corpus=pg19", text, batch_size=8)
+    options = RunOptions(
+        subsets=("b", "a"),
+        tokenizer="bpe:300",
+        data={"": Path("x"), "mqar": Path("y"), "other": Path("z"), "perplexity": Path("v")},
+        tune=Tuning((0.25, 0.5), (7, 8)),
+        train={"steps": 7, "batch_size": 2, "length": 64, "recompute": True},
+        pretrain={"steps": 9, "batch_size": 16, "lr": 0.25},
+        model={"layers": 3, "qk_norm": "rms"},
+        origin="rope",
+        adapt={"steps": 4, "also": "norms"},
+    )
+    shape = "--model.layers 3 --model.qk_norm rms --adapt.steps 4 --adapt.also norms"
+    train = "--train.steps 7 --train.batch_size 2 --train.length 64 --train.recompute true"
+    assert " ".join(command_words(options, numbers)) == (
+        f"--subsets b a --data DIR mqar=DIR {train} {shape}"
+    )
+    numbers.tuning = options.tune
+    words = command_words(replace(options, train={"steps": 9}, data={}), numbers)
+    assert " ".join(words) == f"--subsets b a --tune --tune.lr 0.25 0.5 --tune.seeds 7 8 {shape}"
+    usual = {**options.train, "lr": 0.5}
+    other = replace(options, tune=Tuning(), subsets=None, data={}, train=usual)
+    words = command_words(other, numbers)
+    assert " ".join(words) == f"--tune {train} {shape}"
+    before = "--pretrain.batch_size 16 --pretrain.lr 0.25"
+    assert " ".join(command_words(options, questions)) == (
+        f"--subsets b a --tokenizer bpe:300 --data DIR perplexity=DIR {before} {shape}"
+    )
+    (tmp_path / "own.json").touch()
+    own = replace(options, tokenizer=str(tmp_path / "own.json"), train={"length": 96, "steps": 1})
+    places = "--tokenizer FILE --data DIR perplexity=DIR"
+    assert " ".join(command_words(own, questions)) == (
+        f"--subsets b a {places} --train.length 96 {before} {shape}"
+    )
 
 
 def test_an_export_names_no_paths(

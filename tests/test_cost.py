@@ -30,7 +30,7 @@ from pe_bench.errors import InputError
 from pe_bench.grid.cost import Costs, Phase, RunCost, find_phases
 from pe_bench.grid.cost_counter import CostCounter
 from pe_bench.grid.cost_rows import CostRow, GenerationCost, write_costs
-from pe_bench.grid.sizes import VOCABULARY, choose_shape, count_parameters, read_size
+from pe_bench.grid.sizes import SIZES, VOCABULARY, choose_shape, count_parameters, read_size
 from pe_bench.positions import Positions
 from pe_bench.pretrained.weights import make_empty
 from pe_bench.registry import plugins
@@ -479,6 +479,109 @@ def test_tables_have_the_costs_of_all_rows(
     cells = [line.split()[:2] for line in printed.out.splitlines() if line.startswith("rope")]
     assert cells == [["rope", name] for name in ("quick", "mid", "quick", "quick", "mid", "mid")]
     assert "in fp32 for quick, bf16 for mid" in " ".join(printed.out.split())
+
+
+def test_costs_are_counted_for_each_preset_and_encoding(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model of a given size has its vocabulary, and is not for the processor of `quick`."""
+    train = {"quick": TrainConfig(steps=10, length=32), "mid": TrainConfig(steps=20, length=64)}
+
+    def phases(factory: RunFactory, spec: str) -> list[Phase]:
+        options = factory.options
+        asked.append((options.preset, options.precision, spec))
+        before = Phase("before", TrainConfig(steps=0), SHAPE)
+        return [before, Phase(spec, train.get(options.preset, before.train), SHAPE)]
+
+    def of_run(self: Costs, encoding: Plugin, phases: list[Phase]) -> RunCost:
+        if encoding.label == "alibi":
+            raise InputError("it does not fit")
+        return RunCost(phases[-1].model.vocab_size, phases[-1].train.steps, 1.0, 2.0)
+
+    def of_model(self: Costs, encoding: Plugin, phase: Phase) -> Any:
+        return SimpleNamespace(
+            max_position=100 if encoding.label == "rope" else None,
+            weights=1000,
+            cache=lambda tokens: tokens**2,
+            prefill=lambda tokens: 3.0 * tokens,
+            decode=lambda tokens: 4.0 * tokens,
+        )
+
+    monkeypatch.setattr("pe_bench.grid.cost_counter.find_phases", phases)
+    monkeypatch.setattr(Costs, "of_run", of_run)
+    monkeypatch.setattr(Costs, "of_model", of_model)
+    asked: list[Any] = []
+    encodings = [plugins.load("encoding", name) for name in ("nope", "alibi", "rope")]
+
+    def rows(counter: CostCounter) -> list[Any]:
+        return [
+            (row.preset, row.task, row.encoding, row.precision, row.speed, row.model.vocab_size,
+             row.training.parameters, [one.tokens for one in row.generation])
+            for row in counter.rows_of("mqar")
+        ]  # fmt: skip
+
+    every = CostCounter(encodings, RunOptions(preset="all"), "auto", lengths=(16, 200))
+    assert rows(every) == [
+        ("quick", "mqar", "nope", "fp32", 0.04, 300, 300, [16, 200]),
+        ("quick", "mqar", "rope", "fp32", 0.04, 300, 300, [16]),
+        ("mid", "mqar", "nope", "bf16", 150.0, 300, 300, [16, 200]),
+        ("mid", "mqar", "rope", "bf16", 150.0, 300, 300, [16]),
+    ]
+    printed = capsys.readouterr()
+    assert printed.out == "mqar · small: trains nothing\n\nmqar · paper: trains nothing\n\n"
+    assert "alibi · quick: it does not fit" in printed.err
+    assert "rope · mid has 100 positions, not 200" in printed.err
+    generation = every.rows_of("mqar")[0].generation
+    assert generation[0] == GenerationCost(16, 256, 33, 48.0, 64.0, 1256)
+    assert every.devices[0.04] == "approximately two cores" and "H100 in bf16" in every.devices[150]
+    presets = zip(("quick", "small", "mid", "paper"), ("fp32", *["bf16"] * 3), strict=True)
+    assert asked[:4] == [(preset, precision, "mqar") for preset, precision in presets]
+    sized = CostCounter(encodings[:1], RunOptions(), "auto", shape=SHAPE.changed(vocab_size=999))
+    assert rows(sized) == [("quick", "mqar", "nope", "bf16", 150.0, 999, 999, [32])]
+    given = CostCounter(encodings[:1], RunOptions(), "bf16", speed=7.0)
+    assert rows(given) == [("quick", "mqar", "nope", "bf16", 7.0, 300, 300, [32])]
+    assert given.devices == {7.0: "given"} and not given.several
+    options = RunOptions(tokenizer="bytes")
+    small = CostCounter(encodings, options, "fp32", shape=SHAPE.changed(vocab_size=299))
+    with pytest.raises(InputError, match="it has 300 tokens, but bytes has 299: leave out"):
+        small.rows_of("mqar")
+
+
+def test_costs_are_written_where_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = CostRow("quick", "mqar", "rope", "fp32", 2.0, SHAPE, TRAINING, GENERATION)
+    given: list[CostCounter] = []
+
+    def rows_of(self: CostCounter, spec: str) -> list[CostRow]:
+        given.append(self)
+        self.devices[2.0] = "given"
+        return [row] if spec == "mqar" else []
+
+    monkeypatch.setattr(CostCounter, "rows_of", rows_of)
+    command = ["cost", "--encoding", "rope", "tape", "--task", "properties", "mqar", "--output"]
+    file = tmp_path / "costs.csv"
+    size = ["--params", "10M", "--model.kv_heads", "1", "--tokenizer", "bytes"]
+    more = ["--precision", "fp32", "--speed", "2", "--lengths", "7", "8"]
+    assert main([*command, str(file), *size, *more]) == 0
+    out = capsys.readouterr().out
+    assert out.endswith(f"\n\n{file}: 2 records\n") and "--speed changes it" not in out
+    shape = choose_shape(10_000_000, 260, {"kv_heads": 1})
+    sizes = {name: getattr(shape, name) for name in SIZES}
+    described = (
+        f"Model: {shape.layers} layers of width {shape.width:,}, {shape.heads} heads (1 for keys "
+        f"and values) of 64, MLP of width {shape.mlp_width:,}, 260 words: "
+        f"{count_parameters(shape):,} parameters without the encoding mqar"
+    )
+    assert " ".join(out.split()).startswith(described)
+    (counter,) = {id(one): one for one in given}.values()
+    assert [encoding.label for encoding in counter.encodings] == ["rope", "tape"]
+    assert counter.options == RunOptions(tokenizer="bytes", model=sizes)
+    asked = (counter.precision, counter.speed, counter.lengths, counter.shape)
+    assert asked == ("fp32", 2.0, (7, 8), shape)
+    command = ["cost", "--encoding", "rope", "--task", "properties", "--output"]
+    assert main([*command, str(file)]) == 2
+    assert f"{file} is not written: there are no costs" in capsys.readouterr().err
 
 
 def test_files_have_a_record_for_each_length(tmp_path: Path) -> None:

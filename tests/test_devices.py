@@ -204,6 +204,17 @@ def test_what_does_not_go_together_is_refused(how: dict[str, Any], message: str)
         ExecutionOptions(**how)
 
 
+@pytest.mark.parametrize(
+    ("device", "strategy", "shards"),
+    [("cuda", "fsdp", 3), ("cuda", "auto", 1), ("cuda", "ddp", 1), ("cpu", "fsdp", 1)],
+)
+def test_weights_are_sharded_over_gpus(device: str, strategy: Any, shards: int) -> None:
+    execution = ExecutionOptions(devices=3, strategy=strategy)
+    options = RunOptions()
+    spec = GridSpec(options=options, encodings=[], tasks=[], device=device, execution=execution)
+    assert spec.shards == shards
+
+
 def test_more_gpus_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(InputError, match="--devices 2 needs 2 GPUs, but torch finds 1"):

@@ -3,12 +3,15 @@
 import re
 from collections import Counter
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from helpers import some_slow
 
-from pe_bench.commands.encoding_table import FACTS, _acts_on, encoding_table
+from pe_bench.commands.encoding_table import FACTS, _acts_on, _variants, encoding_table
 from pe_bench.config import ModelConfig
+from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 
 NAMES = plugins.names("encoding")
@@ -74,6 +77,25 @@ def test_of_several_options_the_first_is_named() -> None:
     encodings = {"": "nope", "form=a": "alibi", "form=b": "t5", "angle=1": "rope"}
     variants = {option: plugins.load("encoding", name) for option, name in encodings.items()}
     assert _acts_on(variants) == "nothing, q and k by option (angle=1), bias by option (form=a)"
+
+
+def test_options_are_tried_alone_and_together_where_one_needs_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def load(kind: str, spec: str) -> Any:
+        def make(model: ModelConfig, layer: int) -> None:
+            if spec == "own:c=3":
+                raise InputError("c needs b")
+
+        return SimpleNamespace(spec=spec, make=make)
+
+    monkeypatch.setattr(plugins, "load", load)
+    variants = ("a=1", "b=2,c=3", "d=4,e=5")
+    plugin: Any = SimpleNamespace(label="own", cls=SimpleNamespace(variants=variants))
+    found: dict[str, Any] = dict(_variants(plugin))
+    assert found.pop("") is plugin
+    options = ["a=1", "b=2", "b=2,c=3", "d=4", "e=5"]
+    assert {name: one.spec for name, one in found.items()} == {o: f"own:{o}" for o in options}
 
 
 @pytest.mark.slow

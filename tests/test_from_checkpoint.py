@@ -8,6 +8,7 @@ import shutil
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.grid import checkpoint_time
 from pe_bench.grid.executors.work import RunSpec
-from pe_bench.pretrained.checkpoint import open_checkpoint
+from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.pretrained.weights import load_files, make_empty
 from pe_bench.registry import plugins
@@ -35,6 +36,8 @@ from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.initial_weights import load_origin, options_from
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
+from pe_bench.runs.run_record import _find_adaptation
+from pe_bench.runs.sources import find_sources
 from pe_bench.sequences.eval_points import ID, OOD
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch
@@ -113,6 +116,16 @@ def test_a_worker_makes_the_run_of_the_command(
         run = command.run(spec, SMALL, 3)
         sent = RunSpec.of(run)
         assert worker.run(sent.encoding, sent.task, sent.seed).folder == run.folder, spec
+        found = _find_adaptation(run.encoding)
+        usual = "rope:base=10000" if origin == "rope" else "rope:base=300"
+        same = spec in ("rope", usual)
+        assert found is None if origin is None else found and found["unchanged"] == same, spec
+        place = find_sources(run.resolved, run.encoding).get("checkpoint")
+        assert place == (None if origin in (None, "rope") else str(checkpoint.resolve()))
+    loaded = origin == str(checkpoint)  # nothing of it is trained, and it has its own shape
+    model = run.resolved.model.changed(digit_ids=(), separator_ids=())
+    assert (model == SHAPE.changed(init_std=model.init_std)) == loaded
+    assert run.resolved.task.context.untrained == checkpoint_time.uses_checkpoint(run) == loaded
 
 
 @pytest.mark.slow
@@ -386,6 +399,80 @@ def test_a_plan_says_how_long_work_with_a_checkpoint_takes(
     assert low_rank["training"] == pytest.approx(2 / 3 * full["training"], rel=0.02)
     whole = full["training"] + full["evaluation"]
     assert full["seconds"] == pytest.approx(whole / 1e3, rel=0.02)
+
+
+def test_the_time_of_work_is_a_sum_over_rows_and_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {"a": {32: 2, 64: 3}, "b": {16: 1}, "c": None}
+    lora = AdaptConfig(method="lora")
+
+    class Costs:
+        def __init__(self, precision: str) -> None:
+            assert precision == "bf16"
+
+        def of_model(self, encoding: str, phase: Any) -> Any:
+            assert encoding == f"first of {phase.task}"
+            return SimpleNamespace(prefill=lambda length: length * 1e12)
+
+        def of_run(self, encoding: str, phases: Any) -> Any:
+            return SimpleNamespace(operations=phases * 1e12)
+
+    def made(labels: str, train: TrainConfig, operations: float) -> list[Any]:
+        runs: list[Any] = []
+        for number, label in enumerate(labels):
+            model = 2.0 if label == "a" else 4.0
+            task = SimpleNamespace(evaluation_rows=partial(rows.get, label))
+            first = labels.index(label) == number  # the only one that is counted
+            phases = operations if first else -1.0
+            encoding = f"first of {label}" if first else "another"
+            more = {"label": label, "train": train, "phases": phases}
+            resolved = SimpleNamespace(task=task, model=model, **more)
+            of_run = {"encoding": encoding, "device": "cpu", "precision": "bf16"}
+            runs.append(SimpleNamespace(resolved=resolved, **of_run))
+        return runs
+
+    def speed(model: float, device: str, precision: str, threads: int) -> float:
+        assert (device, precision, threads) == ("cpu", "bf16", 3)
+        return model * 1e12
+
+    def said(runs: list[Any], lanes: int) -> str | None:
+        return checkpoint_time.describe_work(runs, 3, lanes)
+
+    monkeypatch.setattr(checkpoint_time, "Costs", Costs)
+    monkeypatch.setattr(checkpoint_time, "phases_of", lambda resolved: resolved.phases)
+    monkeypatch.setattr(checkpoint_time, "_measure_speed", speed)
+    evaluated = made("abacb", TrainConfig(), 0.0)
+    numbers = 2 * (2 * 32 + 3 * 64) + 2 * 16  # two runs of a, two of b
+    seconds = 2 * (2 * 32 + 3 * 64) / 2 + 2 * 16 / 4
+    assert said(evaluated, 2) == (
+        f"matrix products: evaluation {numbers} TFLOP; at least {round(seconds / 120)} min at "
+        f"the {numbers / seconds * 1000:,.0f} GFLOP/s that they reach here"
+    )
+    assert said(evaluated[1:2], 1) is None  # four seconds
+    further = [*made("b", AdaptConfig(), 300.0), *made("b", lora, 300.0)]
+    assert said(further, 1) == (
+        "matrix products: training 500 TFLOP, evaluation 32 TFLOP; at least 2 min at the 4,000 "
+        "GFLOP/s that they reach here"
+    )
+
+
+def test_frozen_weights_have_the_precision_of_the_run(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[Any] = []
+    monkeypatch.setattr(origin_module, "load_files", lambda *_, **given: loaded.append(given))
+    monkeypatch.setattr(Checkpoint, "contains", lambda self, plugin: plugin.label == "tape")
+    origin = load_origin(str(checkpoint))
+    full = AdaptConfig(steps=3)
+    frozen = AdaptConfig(steps=3, method="lora")
+    for name, config, precision in (
+        ("rope", frozen, "fp32"), ("tape", frozen, "bf16"), ("rope", full, "bf16")
+    ):  # fmt: skip
+        plugin = plugins.load("encoding", name)
+        facts = {**vars(plugin), "encoding": plugin, "origin": origin, "config": config}
+        origin_module.load_pretrained(origin_module.Adapted(**facts), SHAPE, 0, precision)
+    types = [torch.float32, torch.bfloat16, torch.float32]
+    assert [given["dtype"] for given in loaded] == types
+    assert [given["with_encoding"] for given in loaded] == [False, True, False]
 
 
 def test_an_mlp_without_gate_has_no_low_rank_gate() -> None:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -27,24 +27,30 @@ from pe_bench.errors import DataError, InputError
 from pe_bench.grid import grid
 from pe_bench.grid.cost import Costs, Phase, RunCost, describe_training
 from pe_bench.grid.display import Display, show_duration
-from pe_bench.grid.estimate import Estimates
+from pe_bench.grid.estimate import Estimates, Parts
+from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.executors import worker as worker_process
-from pe_bench.grid.executors.executor import Executor
-from pe_bench.grid.executors.processes import make_work
+from pe_bench.grid.executors.executor import Ended, Executor
+from pe_bench.grid.executors.processes import Processes, make_work
+from pe_bench.grid.executors.serial import Serial
 from pe_bench.grid.executors.working import Worker
 from pe_bench.grid.outdated import describe_changed_code
+from pe_bench.grid.overview import Overview
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.planned_run import PlannedRun
+from pe_bench.grid.shard import Shard
 from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.registry.plugins import Plugin, load
 from pe_bench.results.record import RunRecord
+from pe_bench.results.store import key_of
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.outcome import Outcome
+from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.run import Run
+from pe_bench.system import console
 from pe_bench.system.console import Bar, View, show_clock, showing
 from pe_bench.system.environment import name_of
 from pe_bench.train.threads import threads_of_run
@@ -199,6 +205,134 @@ def test_seconds_follow_from_rows_and_from_how_slow_an_encoding_is() -> None:
     assert estimates.seconds(planned(earlier("nope", "three", 1, 1), "nope")) is None
 
 
+def test_work_that_runs_share_counts_once(tmp_path: Path) -> None:
+    """A phase before and a search count for the first run, unless they are finished."""
+    record = earlier("nope", "one", 4, 1, pretraining={"seconds": 7.0})
+    estimates = Estimates([record], "cpu")
+
+    def seconds(search: str, start: str, chosen: bool = False) -> float | None:
+        run = planned(record, "nope")
+        settings = run.resolved.settings
+        run.resolved.start, run.resolved.tuning, run.seed = object(), object(), 5
+        run.resolved.digest = lambda: search
+        asked: list[Any] = []
+
+        def checkpoint(*given: Any) -> Path:
+            asked.append(given)
+            return tmp_path / start
+
+        before = SimpleNamespace(checkpoint=checkpoint)
+        run.phases = SimpleNamespace(before=before, choices=lambda task: chosen)
+        found = estimates.seconds(run)
+        assert asked == [(run.resolved.start, None, 5)] and settings is run.resolved.settings
+        return found
+
+    (tmp_path / "there").mkdir()
+    search = 6 * 4.0
+    assert seconds("a", "one") == pytest.approx(5 + 7 + search)
+    assert seconds("a", "one") == pytest.approx(5)
+    assert seconds("a", "two") == pytest.approx(5 + 7)
+    assert seconds("b", "two") == pytest.approx(5 + search)
+    assert seconds("c", "there", chosen=True) == pytest.approx(5)
+
+
+def test_costs_of_subsets_that_share_a_training_count_once() -> None:
+    costs = {n: {"training": {"seconds": s}} for n, s in (("a", 4.0), ("b", 4.0), ("c", 8.0))}
+    record = earlier("nope", "one", 0, 0, costs=costs, seconds=15.0)
+    estimates = Estimates([record], None)  # of any device
+    whole = Estimates([replace(record, environment={"device": "another"})], None)
+    for known in (estimates, whole):
+        parts = known.parts(planned(record, "nope", parts=3))
+        assert parts == Parts(3 * 100 * 12 / 200 + 3, 0.0, 0.0)
+    incomplete: list[dict[str, Any]] = [{"costs": {}}, {"seconds": None}, {"settings": {}}]
+    for lacking in incomplete:
+        assert Estimates([replace(record, **lacking)], None).used == 0
+
+
+def test_an_overview_has_words_for_everything() -> None:
+    def run(label: str, seed: int = 0, skip: str | None = None) -> Any:
+        own = SimpleNamespace(
+            title=f"{label} · a · seed {seed}",
+            encoding=SimpleNamespace(label=label),
+            resolved=SimpleNamespace(label="a"),
+        )
+        return SimpleNamespace(run=own, skip=skip)
+
+    to_do = [run("rope"), run("tape"), run("fire")]
+    titles = [one.run.title for one in to_do]
+    skipped = [run(f"x{n}", skip="no digits") for n in range(11)]
+    skipped.append(run("x0", seed=1, skip="no digits"))
+    seconds = {titles[0]: 600.0, titles[1]: None, titles[2]: 1800.0}
+    view = Overview(
+        [run("nope")], to_do, frozenset(titles[1:2]), titles[:2], skipped, seconds, used=1
+    )
+    count = "16 runs: 1 done, 3 to do (1 begun), 12 skipped"
+    died = (
+        f"the process ended without a message when it last executed {titles[0]}; {titles[1]} (with "
+        "--jobs N, only that run would fail, and the others would continue)"
+    )
+    reasons = [f"skipped: x{n} · a: no digits" for n in range(1, 10)]
+    reasons = ["skipped: x0 · a: no digits (2 seeds)", *reasons, "... and 1 more"]
+    since = "from 1 earlier run here; and 1 runs without an estimate"
+    times = {1: f"about 40 min, {since}", 2: f"about 30 min, 2 at once, {since}",
+             None: f"about 40 min one after the other, {since}"}  # fmt: skip
+    for lanes, words in times.items():
+        assert view.lines(lanes) == [count, f"time: {words}", died, *reasons]
+    assert view.unknown == [to_do[1].run]
+    assert view.runs() == [
+        "done     nope · a · seed 0",
+        "to do    rope · a · seed 0 (about 10 min)",
+        "to do    tape · a · seed 0 (begun, time unknown)",
+        "to do    fire · a · seed 0 (about 30 min)",
+        *(f"skipped  {planned.run.title}" for planned in skipped),
+    ]
+    known = {title: 60.0 for title in titles}
+    few = replace(view, skipped=[], died=[], begun=frozenset(), estimates=known, used=4, done=[])
+    assert few.lines(3) == [
+        "3 runs: 0 done, 3 to do",
+        "time: about 60 s, 3 at once, from 4 earlier runs here",
+    ]
+    none = replace(few, to_do=to_do[:1], estimates={titles[0]: None})
+    unknown = "time: unknown, because no run of such a task has finished here yet"
+    assert none.lines(1) == ["1 run: 0 done, 1 to do", unknown]
+    assert none.seconds(1) == 0.0
+    assert replace(few, done=to_do[:1], to_do=[], estimates={}).lines(1) == [
+        "1 run: 1 done, 0 to do"
+    ]
+
+
+def test_an_overview_asks_the_folders_of_runs() -> None:
+    class Asked(Estimates):
+        def __init__(self) -> None:
+            self.used = 7
+
+        def seconds(self, run: Any) -> float | None:
+            return float(len(run.title))
+
+    def run(title: str, skip: str | None = None, missing: Sequence[str] = ()) -> Any:
+        files = SimpleNamespace(
+            looks_done=lambda subsets: "done" in title and subsets == ["a"],
+            has_begun=lambda: "begun" in title,
+            has_died=lambda: "died" in title,
+        )
+        resolved = SimpleNamespace(label="mqar", task=SimpleNamespace(subsets=["a"]))
+        own = SimpleNamespace(
+            title=title, resolved=resolved, files=files, folder=Path("runs") / title,
+            encoding=SimpleNamespace(label="rope"), missing_models=lambda: missing,
+        )  # fmt: skip
+        return SimpleNamespace(run=own, skip=skip)
+
+    kept, done = run("done without model", missing=["a"]), run("done")
+    new, died, skipped = run("new"), run("begun, died"), run("done too", skip="no digits")
+    runs = [kept, done, new, died, skipped, run("elsewhere")]
+    found = Overview.of(runs, Asked(), {("mqar", "rope", "elsewhere"), ("mqar", "tape", "new")})
+    titles = {"done without model": 18.0, "new": 3.0, "begun, died": 11.0}
+    assert found == Overview(
+        [done, runs[-1]], [kept, new, died], frozenset({"begun, died"}), ["begun, died"],
+        [skipped], titles, 7,
+    )  # fmt: skip
+
+
 def test_a_plan_has_every_run_once(tmp_path: Path) -> None:
     options = RunOptions(cache=tmp_path)
     encodings = ["nope", "rope", "rope:base=10000"]
@@ -238,6 +372,25 @@ def test_missing_data_are_a_complaint_where_the_task_is_named(
     (outcome,) = plan.outcomes
     assert (outcome.title, outcome.status) == ("mqar", "skipped")
     assert outcome.complaints == ("mqar: there is no folder pg19",) * asked
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_missing_parts_are_a_complaint_where_they_are_named(
+    asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_task = RunFactory.task
+
+    def task(self: RunFactory, spec: str, *, asked: bool = True) -> ResolvedTask:
+        resolved = open_task(self, spec, asked=asked)
+        monkeypatch.setattr(resolved.task, "unavailable", {"reverse": "give it a file"})
+        return resolved
+
+    monkeypatch.setattr(RunFactory, "task", task)
+    options = RunOptions(cache=tmp_path, subsets=("copy", "reverse") if asked else ("copy",))
+    spec = GridSpec(options=options, encodings=["nope"], tasks=["copying"], results=tmp_path)
+    title = "copying · reverse"
+    sentence = f"{title}: give it a file"
+    assert make_plan(spec).outcomes == [Outcome(title, "skipped", (sentence,) * asked)]
 
 
 def test_the_operations_of_a_plan_are_those_of_all_runs_and_phases(
@@ -483,6 +636,251 @@ def test_a_cell_of_another_process_is_passed_over_and_its_failure_counts(
     assert toy() == (0, ["b"])  # a later command tries again
 
 
+# The execution of a plan.
+
+
+class Scripted(Executor):
+    """An executor whose runs end as a script says; a run that is not in it ends as done."""
+
+    def __init__(self, script: list[dict[str, Outcome | None]]) -> None:
+        super().__init__()
+        self.lanes = 2
+        self.script = script
+        self.given: list[list[str]] = []
+
+    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
+        titles = [planned.run.title for planned in runs]
+        self.given.append(titles)
+        ends = self.script.pop(0) if self.script else {}
+        for planned, title in zip(runs, titles, strict=True):
+            if title == "interrupted":
+                raise KeyboardInterrupt
+            yield planned, ends.get(title, Outcome(title, "done"))
+
+
+def prepared(
+    folder: Path, executor: Executor, names: Sequence[str], **changed: Any
+) -> grid.PreparedGrid:
+    """Return a grid with runs of these titles, whose first words say what they are."""
+    groups: dict[str, list[Any]] = {"done": [], "to do": [], "timed": [], "skipped": []}
+    for title in names:
+        task = SimpleNamespace(measures_time=title.startswith("timed"))
+        run = SimpleNamespace(
+            title=title,
+            folder=folder / "absent",
+            resolved=SimpleNamespace(task=task),
+            skip=lambda reason, complain, title=title: Outcome(
+                title, "skipped", (reason,) * complain
+            ),
+        )
+        skip = "it has no digits" if title.startswith("skipped") else None
+        kind = next((kind for kind in groups if title.startswith(kind)), "to do")
+        groups[kind].append(SimpleNamespace(run=run, skip=skip, named=title.endswith("named")))
+    every = [planned for own in groups.values() for planned in own]
+    runs = sorted(every, key=lambda planned: names.index(planned.run.title))
+    to_do = [*groups["timed"], *groups["to do"]]
+    overview = Overview(
+        groups["done"], to_do, frozenset(), [], groups["skipped"], {"to do 1": 60.0}, 0
+    )
+    options = RunOptions(preset="mid")
+    spec = GridSpec(options=options, encodings=[], tasks=[], results=folder, **changed)
+    first = Outcome("task without data", "skipped")
+    return grid.PreparedGrid(spec, executor, runs, overview, [first])
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Replace the executor of timed runs; return its arguments, and its runs."""
+    made: list[Any] = []
+
+    def serial(threads: int, timeout: float | None) -> Executor:
+        made.extend((threads, timeout))
+        executor = Scripted([])
+        made.append(executor.given)
+        return executor
+
+    def threads(preset: str, device: str, *, alone: bool) -> int:
+        return 5 if (preset, device, alone) == ("", "cpu", True) else 0
+
+    def execute(run: Any) -> Outcome:
+        if run.title.endswith("busy"):
+            raise Busy
+        return Outcome(run.title, "done", cause="recalled")
+
+    monkeypatch.setattr(grid, "Serial", serial)
+    monkeypatch.setattr(grid, "threads_of_run", threads)
+    monkeypatch.setattr(grid, "execute", execute)
+    return made
+
+
+def test_runs_are_executed_in_their_order(
+    tmp_path: Path,
+    alone: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Finished runs are first and timed ones last; runs of other processes are tried again."""
+    naps: list[float] = []
+    monkeypatch.setattr(grid, "sleep", naps.append)
+    failed = Outcome("to do 2", "failed", cause="broken")
+    script: list[dict[str, Outcome | None]] = [
+        {"done busy": None, "to do 2": failed}, {"done busy": None}, {}
+    ]  # fmt: skip
+    executor = Scripted(script)
+    names = ["timed 1", "to do 2", "skipped", "done 3", "done busy", "skipped named", "to do 1"]
+    execution = ExecutionOptions(timeout=2.5)
+    found = prepared(tmp_path, executor, names, execution=execution).run()
+    assert executor.given == [["done busy", "to do 2", "to do 1"], ["done busy"], ["done busy"]]
+    assert alone == [5, 2.5, [["timed 1"]]] and naps == [grid.LOOK_AGAIN]
+    assert found == [
+        Outcome("task without data", "skipped"),
+        Outcome("timed 1", "done"),
+        failed,
+        Outcome("skipped", "skipped"),
+        Outcome("done 3", "done", cause="recalled"),
+        Outcome("done busy", "done"),
+        Outcome("skipped named", "skipped", ("it has no digits",)),
+        Outcome("to do 1", "done"),
+    ]
+    out = capsys.readouterr().out
+    assert out.count("done busy: another process is working on it, passed over") == 1
+    assert out.count("waiting for another process: done busy\n") == 1
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_prepared_grid_has_shown_its_plan(
+    dry_run: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Times of a shard are relative, so the records of committed results count too."""
+    records = {name: earlier("nope", name, 4, 1) for name in ("here", "like", "committed")}
+    records["failed"] = replace(records["like"], status="failed", name="failed")
+
+    class Shown(Overview):
+        @classmethod
+        def of(cls, runs: Any, estimates: Any, copied: Any = ()) -> Overview:
+            asked.append((runs, estimates, copied))
+            planned: list[Any] = ["to do"]
+            return cls(["done"], planned, frozenset(), [], [], {}, 0)  # type: ignore[list-item]
+
+        def lines(self, lanes: int | None) -> list[str]:
+            return [f"the plan for {lanes}"]
+
+        def runs(self) -> list[str]:
+            return ["every run"]
+
+        @property
+        def unknown(self) -> Any:
+            return ["unknown"]
+
+    def find(*folders: Path) -> list[RunRecord]:
+        own = [records[folder.name] for folder in folders]
+        return [*own, records["failed"]] if folders[-1].name == "like" else own
+
+    def divide(runs: Any, count: int, estimates: Any, results: Path, *, store: bool) -> Any:
+        asked.append((runs, count, estimates, results.name, store))
+        describe = lambda shard, runs: f"shard {shard.number} of {len(runs)} runs"  # noqa: E731
+        return SimpleNamespace(describe=describe, runs_of=lambda shard, runs: runs[1:])
+
+    def estimate(records: Any, device: str | None) -> str:
+        return f"from {[record.task for record in records]} on {device}"
+
+    asked: list[Any] = []
+    plan = SimpleNamespace(runs=["first", "second"], outcomes=["left out"])
+    monkeypatch.setattr(grid, "make_plan", lambda spec: plan)
+    monkeypatch.setattr(grid, "find_records", find)
+    monkeypatch.setattr(grid, "Overview", Shown)
+    monkeypatch.setattr(grid, "Estimates", estimate)
+    monkeypatch.setattr(grid, "find_division", divide)
+    monkeypatch.setattr(grid, "describe_changed_code", lambda runs, records: [f"changed: {runs}"])
+    monkeypatch.setattr(grid, "_describe_work", lambda *given: asked.append(given[2]))
+    spec = GridSpec(
+        options=RunOptions(), encodings=[], tasks=[], results=tmp_path / "here",
+        like=[Path("like")], committed=[Path("committed")], counts_like=True,
+        execution=ExecutionOptions(dry_run=dry_run, shard=Shard(2, 3)),
+    )  # fmt: skip
+    found: Any = grid.prepare_grid(spec, lambda runs, records: [f"{runs} of {len(records)}"])
+    every = "['committed', 'here', 'like', 'like']"
+    copied = {key_of(records["like"])} if dry_run else set()
+    assert asked == [
+        (["first", "second"], 3, f"from {every} on None", "here", not dry_run),
+        (["second"], f"from {every} on cpu", copied),
+        ["unknown"],
+    ]
+    lines = ["shard 2 of 2 runs", *["every run"] * dry_run, "the plan for 1"]
+    lines += ["changed: ['to do']", "['done', 'to do'] of 4"]
+    assert capsys.readouterr().out.splitlines() == lines
+    assert (found.runs, found.outcomes, found.spec) == (["second"], ["left out"], spec)
+    asked.clear()
+    whole = replace(spec, execution=ExecutionOptions(dry_run=dry_run), counts_like=False)
+    grid.prepare_grid(whole)
+    assert asked[0] == (["first", "second"], "from ['here', 'like', 'like'] on cpu", set())
+    assert "of 4" not in capsys.readouterr().out
+
+
+def test_a_grid_that_is_interrupted_counts_its_runs(
+    tmp_path: Path, alone: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["done 1", "to do 1", "interrupted", "to do 2", "timed 1"]
+    with pytest.raises(KeyboardInterrupt):
+        prepared(tmp_path, Scripted([]), names).run()
+    assert capsys.readouterr().out.endswith("2 of 5 runs finished\n") and not alone[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "made", "lanes"),
+    [
+        ({"timeout": 2.5}, (Serial, True, 2.5), 1),
+        ({"jobs": 1}, (Processes, False, None), 1),
+        ({"jobs": 3}, (Processes, False, None), 3),
+        ({"devices": 2, "timeout": 2.5}, (Processes, False, None), 1),
+    ],
+)
+def test_the_options_of_execution_choose_an_executor(
+    options: dict[str, Any],
+    made: tuple[type[Executor], bool, float | None],
+    lanes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def threads(preset: str, device: str, *, alone: bool) -> Any:
+        return preset, device, alone
+
+    monkeypatch.setattr(grid, "threads_of_run", threads)
+    execution = ExecutionOptions(**options)
+    spec = GridSpec(options=RunOptions(preset="mid"), encodings=[], tasks=[], execution=execution)
+    executor: Any = grid._make_executor(spec)
+    found = (type(executor), executor.threads, getattr(executor, "timeout", None))
+    cls, is_alone, timeout = made
+    assert found == (cls, ("mid", "cpu", is_alone), timeout)
+    assert executor.lanes == lanes
+
+
+@pytest.mark.parametrize(
+    ("term", "is_terminal", "live"),
+    [("xterm", True, True), ("dumb", True, False), ("xterm", False, False)],
+)
+def test_a_live_display_is_for_terminals(
+    term: str, is_terminal: bool, live: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pe_bench.grid.live import LiveDisplay
+
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", term)
+    view = console._view
+    for lanes, expected in ((None, 2), (5, 5)):
+        with grid._display({"a": 60.0, "b": None}, lanes) as display:
+            assert isinstance(display, LiveDisplay) == live and isinstance(display, Display)
+            assert (display.lanes, display.total) == (expected, 2)
+        assert console._view is view
+        shown = stream.getvalue()
+        assert live == (shown.count("\x1b[?25h") > 0)  # the cursor is back
+        assert shown.count("\x1b[?25h") == shown.count("\x1b[?25l")
+
+
 # The display.
 
 
@@ -518,6 +916,24 @@ def test_the_display_keeps_encoding_and_loss_at_80_columns(display: Any) -> None
     assert second.startswith("nope") and "begins" in second
 
 
+def test_the_display_has_room_for_twelve_runs_and_says_who_waits(display: Any) -> None:
+    live, (run, other), stream = display
+    for number in range(14):
+        one = replace(run, seed=100 + number)
+        live.begin(one)
+        live.view(one).moved(Bar("train", 9, number))
+    live.wait([run, other])
+    live.console.print(live.render())
+    lines = [line.strip() for line in stream.getvalue().splitlines() if line.strip()]
+    assert len(lines) == 1 + 12 + 2 and lines[13] == "and 2 more"
+    assert [line.split("seed ")[1].split()[:2] for line in lines[1:13]] == [
+        [str(100 + number), f"{number}/9"] for number in range(12)
+    ]
+    assert lines[14].startswith("waiting for another process: rope:base=500000")
+    live.begin(run)
+    assert live.waits == ""
+
+
 def test_the_display_counts_and_says_what_has_failed(display: Any) -> None:
     live, (run, other), stream = display
     live.begin(run)
@@ -526,7 +942,7 @@ def test_the_display_counts_and_says_what_has_failed(display: Any) -> None:
     live.console.print(live.render())
     shown = stream.getvalue()
     assert "1/2 runs" in shown and "1 failed" in shown and "left" in shown
-    assert f"failed: {run.title}" in shown
+    assert f"failed: {run.title}: x" in " ".join(shown.split())
     live.end(other, Outcome(other.title, "done"))
     assert (live.ended, live.seconds_left) == (2, 0)
 

@@ -93,6 +93,7 @@ def test_options_of_the_command_line_replace_those_of_the_file(tmp_path: Path) -
         ("task = 'mqar'", "required: --encoding"),
         ("grid = 3", "grid must be tables, each below a line [[grid]]"),
         ("[grid]\ntask = 'mqar'", "grid must be tables, each below a line [[grid]]"),
+        ("grid = [1]", "grid must be tables, each below a line [[grid]]"),
         ("[[grid]]\ntaks = 'mqar'", "no option 'taks' (did you mean 'task'?)"),
     ],
 )
@@ -181,6 +182,7 @@ def test_a_file_is_run(toy: Toy, tmp_path: Path) -> None:
     ("text", "says"),
     [
         ('task = "a\\u0000b"', "task must be a text without the character NUL"),
+        ('task = ["a", "a\\u0000b"]', "task must be a text without the character NUL"),
         (f"a = {'[' * 5000}{']' * 5000}", "its values are nested too deeply"),
     ],
 )

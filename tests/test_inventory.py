@@ -11,6 +11,8 @@ from made_runs import SCORE, put
 from pe_bench.cli import main
 from pe_bench.commands.inventory import find_runs
 from pe_bench.registry import plugins
+from pe_bench.results.export import write_export
+from pe_bench.results.store import read_records
 from pe_bench.train import training_result
 
 
@@ -88,7 +90,11 @@ def test_an_edit_that_is_taken_back_makes_the_other_run_stale(tmp_path: Path) ->
             tmp_path, "mine.py", [SCORE], encoding_version=edit, settings=settings(),
             finished=f"2026-01-0{day}", order=order,
         )  # fmt: skip
-    assert states(tmp_path) == {"mine.py": ["finished", "stale"]}
+    put(
+        tmp_path, "mine.py", [SCORE], 1, encoding_version="1-cc", settings=settings(), order=9,
+        status="failed", finished="2026-02-01",
+    )  # fmt: skip
+    assert states(tmp_path) == {"mine.py": ["finished", "stale", "failed"]}
 
 
 def test_status_says_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,6 +113,15 @@ def test_status_says_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     main(["status", "--all", "--results", str(folder)])
     assert "finished    rope/lm" in capsys.readouterr().out
     assert main(["status", "--results", str(folder / "nowhere")]) == 2
+
+
+def test_runs_in_exports_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(tmp_path / "there", "rope", [SCORE])
+    put(tmp_path / "there", "nope", [SCORE])
+    write_export(tmp_path / "here" / "sent", read_records(tmp_path / "there"))
+    put(tmp_path / "here", "mine.py", [SCORE])
+    assert main(["status", "--results", str(tmp_path / "here")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/here: 1 finished, 2 in exports\n"
 
 
 def test_prune_removes_what_it_lists(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

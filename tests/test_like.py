@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from made_runs import CURVE, SCORE, put
@@ -10,11 +12,15 @@ from test_runner import toy as toy  # a fixture
 
 from pe_bench import python_api
 from pe_bench.cli import main
-from pe_bench.commands.like import Like, find_like
+from pe_bench.commands.like import Like, _check_given, bring, find_like
+from pe_bench.commands.like_tables import PlannedTable, choose_tables, find_tables
 from pe_bench.commands.run import COMMAND
 from pe_bench.commands.values import Values
-from pe_bench.errors import InputError
+from pe_bench.errors import InputError, InputErrors
+from pe_bench.option_table import Option, options_of
 from pe_bench.reporting.tables import read_tables
+from pe_bench.results.record import RunRecord
+from pe_bench.results.store import read_records
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import RunOptions
 
@@ -188,6 +194,118 @@ def test_code_that_the_grid_names_is_not_run(folder: Path, tmp_path: Path) -> No
     with pytest.raises(InputError, match=r"names code in code.py"):
         like()
     assert not (tmp_path / "EXECUTED").exists()
+
+
+def recorded(task: str, digest: str, finished: str, seed: int = 0) -> RunRecord:
+    about: dict[str, Any] = {
+        "task": task,
+        "encoding": "nope",
+        "settings_digest": digest,
+        "finished": finished,
+    }
+    return RunRecord(status="done", seed=seed, **about)
+
+
+@pytest.mark.parametrize("option", options_of(RunOptions), ids=lambda option: option.flag)
+def test_what_the_folder_decides_is_refused(option: Option) -> None:
+    values = Values({option.name: "given"})
+    if option.name in ("data", "keep", "logger"):  # no number depends on them
+        _check_given(values, Path("table"))
+        return
+    sentence = f"--{option.flag} contradicts --like, which takes it from table/grid.toml: leave one"
+    with pytest.raises(InputError, match=sentence):
+        _check_given(values, Path("table"))
+
+
+@pytest.mark.parametrize(
+    ("given", "changed", "made"),
+    [
+        ({}, {}, "quick fp32 cpu there"),
+        ({"preset": "mid", "precision": "bf16"}, {"device": "cuda:1"}, "mid bf16 cuda there"),
+        ({"preset": "mid", "device": "cpu"}, {"data": {"": Path("here")}}, "mid fp32 cpu here"),
+    ],
+)
+def test_the_settings_of_a_grid_are_those_of_its_options(
+    given: dict[str, Any], changed: dict[str, Any], made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without seeds in the grid, seed 0 is planned."""
+
+    class Factory:
+        def __init__(self, options: RunOptions, *, device: str) -> None:
+            found.append(f"{options.preset} {options.precision} {device} {options.data['']}")
+
+        def task(self, spec: str) -> Any:
+            task = SimpleNamespace(measures_time=spec == "efficiency")
+            return SimpleNamespace(task=task, digest=lambda: f"digest of {spec}")
+
+        def encoding(self, spec: str) -> Any:
+            if spec == "absent":
+                raise InputError("the file of another user")
+            return SimpleNamespace(label=spec)
+
+        def adapted(self, encoding: Any, task: Any) -> Any:
+            return SimpleNamespace(label=f"rope -> {encoding.label}")
+
+    found: list[str] = []
+    monkeypatch.setattr("pe_bench.runs.factory.RunFactory", Factory)
+    usual = {"data": {"": Path("there")}, "encodings": ("nope", "absent", "tape")}
+    grid = Values({**usual, "tasks": ("mqar", "copying", "efficiency"), **given})
+    finished = enumerate(("mqar", "efficiency", "mqar"))
+    records = [recorded(task, f"digest of {task}", f"{day}") for day, task in finished]
+    asked = ["mqar", "efficiency"]
+    timed, table = sorted(find_tables(grid, records, asked, changed), key=lambda one: one.task)
+    assert found == [made]
+    assert (table.spec, table.digest, table.records) == ("mqar", "digest of mqar", records[::2])
+    assert table.planned == {("rope -> nope", 0), ("rope -> tape", 0)} and table.latest == "2"
+    assert timed.reason == "times of different machines cannot be compared" and not timed.records
+    seeds = Values({**grid.given, "seeds": (4, 5)})
+    table = next(find_tables(seeds, records, asked, changed))
+    assert table.planned == {(f"rope -> {name}", n) for name in ("nope", "tape") for n in (4, 5)}
+
+
+def test_finished_runs_are_copied_except_into_their_own_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed in (3, 4):
+        put(Path("table"), "rope", [SCORE, *CURVE], seed)
+    records = read_records(Path("table"))
+    found = Like(Path("table"), [], records)
+    assert bring(found, Path("table")) == [] and capsys.readouterr().out == ""
+    assert bring(found, Path("new/there")) == []
+    about = "from table: 2 runs of 1 encodings on lm, seeds 3-4"
+    assert capsys.readouterr().out == f"{about}; 2 copied into new/there, 0 exist\n"
+    assert bring(replace(found, records=records[:1]), Path("new/there")) == []
+    about = about.replace("2 runs", "1 runs").replace("3-4", "3")
+    assert capsys.readouterr().out == f"{about}; 0 copied into new/there, 1 exist\n"
+    assert len(read_records(Path("new/there"))) == 2
+
+
+def test_tables_are_chosen_for_each_task(capsys: pytest.CaptureFixture[str]) -> None:
+    def table(task: str, digest: str, day: int, seeds: int = 1, reason: str = "") -> PlannedTable:
+        every = [recorded(task, digest, f"2026-01-0{day}", seed) for seed in range(seeds)]
+        records = every if day else []
+        planned = {("nope", seed) for seed in range(2)}
+        return PlannedTable(task, Values({}), f"{task} {day}", digest, records, planned, reason)
+
+    complete, later = table("a", "x", 1, seeds=2), table("a", "y", 2, seeds=1)
+    same = table("a", "x", 1, seeds=2)
+    begun, older = table("b", "z", 4, seeds=1), table("b", "w", 3, seeds=1)
+    refused, also = table("c", "v", 0, reason="no data"), table("d", "u", 0, reason="no data")
+    tables = [later, complete, older, begun, refused, same, also]
+    folder = Path("table")
+    found = choose_tables(tables, ["a", "b"], named=True, folder=folder)
+    assert [*map(id, found)] == [*map(id, (complete, same, begun))]
+    assert capsys.readouterr().err == "pe-bench: b: 1 runs of the table are not in table\n"
+    found = choose_tables(tables, ["a", "c", "d"], named=False, folder=folder)
+    assert [one.task for one in found] == ["a", "a"]
+    sentence = "c, d: new rows would not be in the table of table: no data"
+    assert capsys.readouterr().err == f"pe-bench: left out: {sentence}\n"
+    for asked, named in ((["a", "c", "d"], True), (["c", "d"], False)):
+        with pytest.raises(InputErrors, match=sentence):
+            choose_tables(tables, asked, named=named, folder=folder)
+    with pytest.raises(InputErrors, match="of table: its grid has no such task"):
+        choose_tables(tables, ["e"], named=True, folder=folder)
 
 
 def test_tasks_are_needed_in_python_too(folder: Path) -> None:

@@ -293,6 +293,24 @@ READ: dict[str, Callable[[str], pd.DataFrame]] = {
 }
 
 
+def test_tables_of_all_kinds_have_the_same_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for encoding in ("rope", "alibi"):
+        put_scores(tmp_path / "there", "lm", encoding, [0.25, 0.5])
+    frames = []
+    for ending, read in ((".csv", pd.read_csv), (".parquet", pd.read_parquet)):
+        target = tmp_path / f"table{ending}"
+        assert main(["export", str(target), "--results", str(tmp_path / "there")]) == 0
+        frames.append(read(target))
+        columns = len(frames[0].columns)
+        assert capsys.readouterr().out == f"{target}: 4 rows of 4 runs, {columns} columns\n"
+    names = ["task", "encoding", "seed", "value", "run"]
+    assert frames[0][names].to_dict() == frames[1][names].to_dict()
+    assert sorted(frames[0]["value"]) == [0.25, 0.25, 0.5, 0.5]
+    assert list(frames[0].columns) == list(frames[1].columns)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", READ)
 def test_a_tidy_table_has_all_rows(

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,15 +12,16 @@ import pytest
 
 import pe_bench
 from pe_bench.cli import COMMANDS
-from pe_bench.commands.command import Command, OptionGroup
+from pe_bench.commands.command import Command, OptionGroup, results_option
+from pe_bench.commands.device import device_option
 from pe_bench.commands.parser import parse
 from pe_bench.commands.run import COMMAND, GROUPS, GridOptions
-from pe_bench.commands.values import Values, take_keywords
+from pe_bench.commands.values import Values, signature, take_keywords
 from pe_bench.config import TrainConfig
 from pe_bench.errors import InputError
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.shard import Shard
-from pe_bench.option_table import Option, option, option_names, options_of
+from pe_bench.option_table import Option, argument, option, option_names, options_of
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.rebuild import _changed
 from pe_bench.runs.tuning import SEEDS, Tuning
@@ -195,6 +197,66 @@ def test_python_has_the_options_of_the_command_as_keywords() -> None:
     assert {*parameters} == {one.name for one in KEYWORDS}
     assert parameters["preset"].default == RunOptions.preset
     assert parameters["jobs"].annotation == int | None
+
+
+def test_a_signature_has_the_options_after_its_own_parameters() -> None:
+    def own(encodings: str, tasks: str | None = None, **options: Any) -> float:
+        return 0.5
+
+    found = signature(own, KEYWORDS)
+    first, second, *others = found.parameters.values()
+    assert [first, second] == [*inspect.signature(own).parameters.values()][:2]
+    assert found.return_annotation is float
+    expected = [one for one in KEYWORDS if one.name not in ("encodings", "tasks")]
+    assert [one.name for one in others] == [one.name for one in expected]
+    for parameter, one in zip(others, expected, strict=True):
+        assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        assert (parameter.default, parameter.annotation) == (one.default, one.annotation)
+
+
+def test_an_option_is_a_field_with_its_details() -> None:
+    @dataclass(frozen=True)
+    class Own:
+        file: str = argument("a file", "FILE")
+        folder: str | None = argument("a folder", "DIR", default=None)
+        sizes: Mapping[str, int] = option(dict, "sizes")
+        rate: float = option(0.5, "a rate", above=0.25, below=0.75, short="r")
+        device: str | None = device_option("cpu", "the CPU")
+        results: Path = results_option("where runs are")
+        unknown: int = 3
+
+    file, folder, sizes, rate, device, results = options_of(Own)
+    assert (file.is_required, file.positional, file.metavar, file.help) == (
+        True, True, "FILE", "a file"
+    )  # fmt: skip
+    assert (folder.default, folder.positional, folder.metavar) == (None, True, "DIR")
+    assert (sizes.default, sizes.positional, sizes.is_mapping) == ({}, False, True)
+    assert (rate.above, rate.below, rate.short, rate.default) == (0.25, 0.75, "r", 0.5)
+    assert device.read is not None and device.read(["cuda:1"]) == "cuda:1"
+    assert (device.default, device.help[-18:]) == ("cpu", "; default: the CPU")
+    assert (results.default, results.metavar) == (Path("results"), "DIR")
+    assert results.help == "where runs are"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_help_of_a_command_has_every_option_below_its_heading(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        parse(COMMANDS, [command.name, "--help"])
+    assert error.value.code == 0
+    _, *parts = re.split(r"^(\S.*):$", capsys.readouterr().out, flags=re.MULTILINE)
+    blocks = dict(zip(parts[::2], parts[1::2], strict=True))
+    for group in command.groups:
+        for one in group.options:
+            block = blocks[group.title or ("positional arguments" if one.positional else "options")]
+            inner = block
+            if one.config is not None:
+                inner = blocks[f"--{one.flag}.*" if one.is_changes else f"--{one.flag}"]
+            if not one.is_changes:
+                word = one.metavar if one.positional else f"--{one.flag}"
+                assert word and re.search(rf"^  .*{re.escape(word)}\b", inner, re.MULTILINE)
+            assert all(f"  --{each.flag} " in inner for each in one.inner)
 
 
 @pytest.mark.parametrize(

@@ -7,25 +7,34 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from made_runs import CURVE, SCORE, put
 from test_runner import Toy, record
 from test_runner import toy as toy  # a fixture
 
 from pe_bench.cli import main
-from pe_bench.errors import InputError
+from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.errors import DataError, InputError
 from pe_bench.registry import plugins
 from pe_bench.reporting import known_problems
-from pe_bench.results.record import Status
+from pe_bench.results.record import RunRecord, Status
 from pe_bench.results.store import place_of, read_record, read_records
+from pe_bench.runs import rebuild as rebuilding
 from pe_bench.runs import rerun
-from pe_bench.runs.options import Places
+from pe_bench.runs.factory import RunFactory
+from pe_bench.runs.options import Places, RunOptions
 from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.rebuild import rebuild
 from pe_bench.runs.rerun import Number, Repetition, describe_commits
+from pe_bench.runs.run import Run
+from pe_bench.runs.run_record import make_record
 from pe_bench.runs.sources import find_sources
+from pe_bench.runs.tuning import Tuning
+from pe_bench.system import environment
 from pe_bench.system.commit import ROUNDING
 from pe_bench.system.files import slug
 from pe_bench.system.sealed import read_sealed, write_sealed
+from pe_bench.task import Preset
 
 TOY = ["--task", "./toy.py"]
 OWN = ["--encoding", "./mine.py"]
@@ -89,6 +98,231 @@ def test_sources_are_those_of_the_text_too() -> None:
         "task": __file__,
         "data": {"": "/questions", "perplexity": "/books"},
     }
+
+
+GIVEN: list[dict[str, Any]] = [
+    {"preset": "small", "precision": "bf16"},
+    {"train": {"steps": 7, "lr": 0.002, "batch_size": 3}, "model": {"layers": 1, "heads": 2}},
+    {"subsets": ("reverse",)},
+    {"tune": Tuning()},
+    {"tune": Tuning(seeds=(7, 8)), "train": {"lr": 0.002}},
+    {"tune": Tuning(lr=(0.01, 0.1))},
+    {"origin": "rope:base=500"},
+    {"origin": "rope", "adapt": {"steps": 4, "lr": 0.01, "method": "encoding", "batch_size": 2}},
+    {"origin": "rope", "adapt": {"steps": 4, "method": "none", "also": "embeddings+norms"}},
+]
+
+
+def planned(folder: Path, task: str = "copying:samples=3", **given: Any) -> Run:
+    """Return a run of the user's own encoding that nothing has executed."""
+    (folder / "mine.py").write_text(MINE.format(factor=1.0))
+    factory = RunFactory(RunOptions(cache=folder / "cache", **given), folder / "results")
+    return factory.run(f"{folder}/mine.py", task, 3)
+
+
+def record_of(run: Run, **changed: Any) -> RunRecord:
+    """Return the record that a run would have."""
+    subsets = run.resolved.task.subsets
+    made = make_record("done", run.resolved, run.phases, run.seed, 0, subsets=subsets)
+    return replace(made, **changed)
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=lambda given: "+".join(given))
+def test_a_record_contains_its_run(tmp_path: Path, given: dict[str, Any]) -> None:
+    """Nothing but the record tells the options of the run."""
+    run = planned(tmp_path, **given)
+    places = Places(encoding=f"{tmp_path}/mine.py")
+    task, encoding = rebuild(record_of(run), tmp_path / "scratch", places)
+    assert replace(run, resolved=task, encoding=encoding).folder == run.folder
+    assert task.task.context.subsets == given.get("subsets")
+
+
+def test_a_record_contains_a_checkpoint_and_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a checkpoint, only the length of the rows is an option of the task."""
+    adaptation = {"encoding": "rope", "from": "llama", "config": {"steps": 3, "batch_size": 2}}
+    settings = {"train": {"length": 96, "steps": 0}}
+    recorded = replace(
+        record_of(planned(tmp_path)),
+        adaptation=adaptation,
+        settings=settings,
+        sources={"checkpoint": str(tmp_path / "llama")},
+    )
+    usual = RunOptions(train={"steps": 7}, model={"layers": 9}, tokenizer="bytes")
+    with pytest.raises(InputError, match=f"there is no checkpoint {tmp_path}/llama: give its"):
+        rebuilding._go_on(usual, recorded, Places())
+    for name, places in (("moved", Places(origin=tmp_path / "moved")), ("llama", Places())):
+        (tmp_path / name).mkdir()
+        found = rebuilding._go_on(usual, recorded, places)
+        assert (found.origin, found.train) == (str(tmp_path / name), {"length": 96})
+        assert (found.adapt, found.model, found.tokenizer) == (
+            {"steps": 3, "batch_size": 2},
+            {},
+            None,
+        )
+    with pytest.raises(InputError, match="--from has no effect: the model of this run starts from"):
+        rebuild(record_of(planned(tmp_path)), tmp_path, Places(origin=tmp_path))
+
+
+def test_data_that_have_moved_replace_those_of_the_record(tmp_path: Path) -> None:
+    data = {"": "questions", "perplexity": "books"}
+    recorded = record_of(planned(tmp_path), sources={"data": data, "tokenizer": "bpe:300"})
+    moved = Places(data={"": Path("moved")})
+    options = rebuilding._make_options(recorded, tmp_path / "scratch", moved)
+    assert options.data == {"": Path("moved"), "perplexity": Path("books")}
+    assert (options.tokenizer, options.cache) == ("bpe:300", tmp_path / "scratch" / "cache")
+
+
+def test_the_phase_before_has_its_own_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is that of the phase before; the data of both phases may be elsewhere."""
+
+    class Text:
+        @classmethod
+        def preset(cls, name: str, data: Path | None) -> Preset:
+            assert (name, data) == ("small", Path("books"))
+            return Preset(TrainConfig(steps=50, lr=0.01), ModelConfig(layers=5, heads=2))
+
+    def load(kind: str, spec: str, preset: str) -> Any:
+        assert (kind, spec, preset) == ("task", "text:corpus=pg19", "small")
+        return SimpleNamespace(cls=Text)
+
+    monkeypatch.setattr(plugins, "load", load)
+    train = vars(TrainConfig(steps=50, lr=0.02))
+    start = {"task": "text:corpus=pg19", "train": train}
+    settings: dict[str, Any] = {"start": start, "model": vars(ModelConfig(layers=6, heads=2))}
+    recorded: Any = SimpleNamespace(settings=settings, preset="small")
+    after = Preset(TrainConfig(steps=9), starts_from="text")
+    data = {"": Path("questions"), "text": Path("books")}
+    found = rebuilding._changes_of_start(recorded, after, data)
+    assert found == ({"lr": 0.02}, {"layers": 6})
+    settings["start"] = None
+    found = rebuilding._changes_of_start(recorded, replace(after, model=ModelConfig(heads=2)), data)
+    assert found == ({}, {"layers": 6})
+
+
+def test_settings_that_differ_are_refused_and_versions_are_not(tmp_path: Path) -> None:
+    task = planned(tmp_path).resolved
+    same = {**task.settings, "versions": {"task": "of long ago"}}
+    rebuilding._check_settings(record_of(planned(tmp_path), settings=same), task)
+    older = record_of(planned(tmp_path), settings={**same, "dropout": 0.5})
+    with pytest.raises(InputError, match=r"dropout was 0\.5, and would be absent"):
+        rebuilding._check_settings(older, task)
+    other = record_of(planned(tmp_path), settings={**same, "data": "abc"})
+    with pytest.raises(DataError, match="give the data of the run with --data"):
+        rebuilding._check_settings(other, task)
+
+
+def test_a_repetition_uses_no_search_and_tells_all_that_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second repetition fails."""
+    run = planned(tmp_path, "flipflop", tune=Tuning(lr=(0.01, 0.1)))
+    before = {
+        "threads": 1,
+        "device": "old",
+        "python": "3",
+        "clock": 1,
+        "git": {"commit": "a" * 40, "dirty": False},
+    }
+    now = {
+        "threads": 1,
+        "device": "new",
+        "python": "3",
+        "clock": 2,
+        "git": {"commit": "b" * 40, "dirty": False},
+    }
+    folder = put(tmp_path, "mine.py", [SCORE, *CURVE[:2]], 3)
+    content = {
+        "task": "flipflop", "encoding": "mine.py", "encoding_version": "1", "settings_digest": "0",
+        "rates": [0.01, 0.1], "seeds": [1000], "held_out_batches": 16, "option": None, "tried": [],
+        "lr": {"all": 0.01},
+    }  # fmt: skip
+    settings = {
+        **run.resolved.settings,
+        "versions": {**run.resolved.settings["versions"], "task": 0},
+    }
+    recorded = record_of(
+        run, environment=before, folder=folder, name=folder.name, encoding_version="older",
+        settings=settings, tuning={"task": content},
+    )  # fmt: skip
+    ended = [Outcome("again", "done", (), put(tmp_path / "again", "mine.py", [SCORE, CURVE[0]], 3))]
+    ended.append(replace(ended[0], status="failed"))
+
+    def execute(own: Run) -> Outcome:
+        assert own.results == tmp_path / "scratch" / "results"
+        assert (own.seed, own.device, own.precision, own.keep) == (3, "cuda", "fp32", False)
+        assert own.resolved.digest() == run.resolved.digest()
+        choice = own.phases.choose(own.resolved, None)
+        assert choice.lr == 0.01
+        return ended.pop(0)
+
+    monkeypatch.setattr(Run, "execute", execute)
+    monkeypatch.setattr(environment, "describe", lambda device: {**now, "device_type": device})
+    threads: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    places = Places(encoding=f"{tmp_path}/mine.py")
+    found = [
+        rerun.repeat(recorded, tmp_path / "scratch", device="cuda", places=places) for _ in range(2)
+    ]
+    conditions = [
+        ("device", "old", "new"),
+        ("encoding_version", "older", run.encoding.version),
+        ("versions.task", "0", str(run.resolved.settings["versions"]["task"])),
+    ]
+    commits = describe_commits(before, now, same=False)
+    numbers = [Number("test bits_per_byte 16", f"{CURVE[1].value}", None)]
+    whole = Repetition(found[0].outcome, 3, numbers, conditions, commits)
+    assert found == [whole, replace(whole, outcome=found[1].outcome, rows=0, numbers=[])]
+    assert [one.outcome.status for one in found] == ["done", "failed"]
+    assert f"mine.py · flipflop · seed 3: again, in {tmp_path}/scratch\n" in capsys.readouterr().out
+    assert threads == []
+    with pytest.raises(AssertionError):  # another device
+        rerun.repeat(recorded, tmp_path / "scratch", device="cpu", places=places)
+    assert threads == [1]
+
+
+def test_the_command_prints_what_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: list[Any] = []
+
+    def repeat(record: RunRecord, scratch: Path, **more: Any) -> Repetition:
+        given.append((record.seed, scratch, more))
+        return found
+
+    numbers = [Number(f"n{n}", "8", None if n == 0 else f"{8 + n}") for n in range(12)]
+    conditions = [("python", "3.11", "3.12"), ("threads", "2", "4")]
+    found = Repetition(Outcome("rope", "done"), 20, numbers, conditions, "another commit")
+    monkeypatch.setattr(rerun, "repeat", repeat)
+    put(tmp_path, "rope", [SCORE], 4)
+    command = ["rerun", "rope/lm/4", "--results", str(tmp_path), "--device", "cpu"]
+    moved = ["--encoding", "e.py", "--task", "t.py", "--data", "d", "--from", "f"]
+    assert main([*command, *moved, "--keep", str(tmp_path / "kept")]) == 1
+    places = Places("e.py", "t.py", {"": Path("d")}, Path("f"))
+    assert given == [(4, tmp_path / "kept", {"device": "cpu", "places": places})]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:3] == ["12 of 20 numbers are not the same:", ""]
+    assert [line.split() for line in lines[3:6]] == [
+        ["number", "recorded", "now", "difference"], ["n0", "8", "–", "inf"], ["n1", "8", "9", "1"]
+    ]  # fmt: skip
+    assert len(lines) == 4 + 10 + 4 and lines[13].split()[0] == "n9"
+    ends = ["and 2 more, which differ less", "another commit", "python: 3.11, now 3.12"]
+    assert lines[14:] == [*ends, "threads: 2, now 4"]
+    found = replace(found, numbers=[], conditions=[], commits="")
+    assert main([*command, "--keep", str(tmp_path)]) == 2  # a results folder
+    assert f"{tmp_path} is a results folder: give another one" in capsys.readouterr().err
+    assert main(command) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "all 20 numbers are the same, digit by digit",
+        "machine, packages and code are those of the record",
+    ]
+    failed = Outcome("rope", "failed", ("no data",), cause="broken")
+    found = replace(found, outcome=failed)
+    assert main(command) == 1
+    assert "rope: the run failed, no data broken\n" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -166,17 +400,6 @@ def test_both_commits_are_named_beside_the_numbers(
     out = " ".join(capsys.readouterr().out.split())
     assert "their versions differ, so numbers may differ" in out
     assert "encoding_version: " in out and "up to rounding" not in out
-
-
-@pytest.mark.slow
-def test_a_row_that_is_missing(
-    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    toy()
-    change_rows(record(tmp_path)[1], ",a,8,,right,", ",a,9,,right,")
-    assert main(["rerun", *TOY, "nope/toy.py/0"]) == 1
-    out = capsys.readouterr().out
-    assert "2 of 3 numbers are not the same:" in out and "–" in out and "inf" in out
 
 
 @pytest.mark.slow
@@ -317,20 +540,6 @@ def test_what_cannot_be_repeated(
     assert main(["rerun", name]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
-
-
-@pytest.mark.slow
-def test_a_setting_of_another_version(
-    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    toy()
-    folder = record(tmp_path)[1]
-    content = read_sealed(folder / "run.json", of=place_of(folder))
-    content["settings"]["dropout"] = 0.5
-    files = [folder / "rows.csv", folder / "items.parquet"]
-    write_sealed(folder / "run.json", content, of=place_of(folder), files=files)
-    assert main(["rerun", str(folder), *TOY]) == 2
-    assert "dropout was 0.5, and would be absent" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -33,7 +33,9 @@ from pe_bench.runs.phases import Phases
 from pe_bench.runs.rate_search import EXTENSIONS, Search
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.trials import Watch, held_out_loss
+from pe_bench.runs.tunable import values_to_try
 from pe_bench.runs.tuning import Tuning
+from pe_bench.system.sealed import write_sealed
 from pe_bench.task import Batch
 from pe_bench.train.training_result import TrainingResult
 
@@ -217,11 +219,16 @@ def test_trials_are_kept_by_rate_value_and_seed(tmp_path: Path) -> None:
     assert len({(t["lr"], t["value"], t["seed"]) for t in kept}) == len(kept) == len(losses)
     for trial in kept:
         assert trial["loss"] == losses[Candidate(trial["lr"], trial["value"]), trial["seed"]]
+    content = search(tmp_path).read()
+    for trial in content["tried"]:
+        del trial["training_loss"], trial["halfway"]  # as in an earlier version
+    write_sealed(tmp_path / "own.json", content, of="own")
+    assert choose(tmp_path, loss, ("100",)) == (first[0], [])
     _, more = choose(tmp_path, loss, ("100",), seeds=(1000, 7))
     assert more and {seed for _, seed in more} == {7}
 
 
-def test_the_cost_is_counted_in_steps(tmp_path: Path) -> None:
+def test_the_cost_is_counted_in_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:
         return Trial(0.001, steps=50)
 
@@ -229,12 +236,19 @@ def test_the_cost_is_counted_in_steps(tmp_path: Path) -> None:
     kept = search(tmp_path).read()
     assert kept["trainings"] == {"all": 0.5 * len(kept["tried"])}
     assert kept["at_edge"] == {"all": False}
+    trial, *_, choice = capsys.readouterr().out.splitlines()
+    assert trial == "own · task · tune: lr 3e-3, seed 1000"
+    found = f"lr 1e-3, held-out loss 0.001 ({kept['trainings']['all']:g} trainings)"
+    assert choice == f"own · task · tune: {found}"
 
 
-def test_an_edge_that_is_not_left_is_recorded(tmp_path: Path) -> None:
+def test_an_edge_that_is_not_left_is_recorded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     best, tried = choose(tmp_path, lambda candidate, seed: 1 / candidate.lr)
     assert best.lr == max(c.lr for c, _ in tried)
     assert search(tmp_path).read()["at_edge"] == {"all": True}
+    assert ", at the edge of the rates tried (" in capsys.readouterr().out
 
 
 def test_a_trial_ends_when_it_is_solved() -> None:
@@ -366,6 +380,47 @@ def test_tunable_options(name: str, length: int) -> None:
         other = plugins.load("encoding", with_option(name, tunable.option, show(value)))
         if length >= 128:  # for shorter rows, values that do not fit are left out
             other.make(model, 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "changed", "values"),
+    [
+        ("own", {}, ["2", "5"]),
+        ("own:size=2", {}, []),  # the user's choice
+        ("own", {"start": object()}, []),
+        ("own", {"tuning": Tuning(GRID, values=False)}, []),
+        ("nope", {}, []),
+    ],
+)
+def test_values_that_fit_are_tried(
+    spec: str, changed: dict[str, Any], values: list[str], tmp_path: Path
+) -> None:
+    """The default, 3, what the encoding refuses, 4, and what the task refuses, 6, are left out."""
+    (tmp_path / "own.py").write_text("""
+from pe_bench.api import Encoding, InputError, Tunable
+
+class Own(Encoding):
+    tunable = Tunable("size", lambda model: [2, 3, 4, model.layers, 6])
+
+    def __init__(self, model, layer=0, *, size: int = 3):
+        super().__init__(model, layer)
+        self.size = size
+        if size == 4:
+            raise InputError("no")
+""")
+
+    def skip(encoding: Any) -> str | None:
+        return "too large" if encoding.size == 6 else None
+
+    model = ModelConfig(layers=5)
+    given = {"start": None, "tuning": Tuning(GRID), "model": model, **changed}
+    made = SimpleNamespace(
+        **given,
+        task=SimpleNamespace(skip=skip),
+        make_encoding=lambda plugin: plugin.make(model, 0),
+    )
+    encoding = plugins.load("encoding", spec.replace("own", f"{tmp_path}/own.py"))
+    assert list(values_to_try(encoding, cast(ResolvedTask, made))) == values
 
 
 def test_each_phase_has_its_own_choice(monkeypatch: pytest.MonkeyPatch) -> None:

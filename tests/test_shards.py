@@ -157,18 +157,21 @@ def test_a_damaged_division_is_made_again(
     assert "checksum" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("change", ["another title", "a missing run", 0, 5])
+@pytest.mark.parametrize("change", ["another title", "a missing run", "no number", 0, 5])
 def test_a_division_of_other_runs_is_made_again(change: str | int, tmp_path: Path) -> None:
     first = find_division(cells(), 4, NONE, tmp_path, store=True)
     (path,) = tmp_path.glob("shards/*.json")
     shard_of = dict(first.shard_of)
-    if isinstance(change, int):
+    content: dict[str, Any] = {"shard_of": shard_of, "known": 0}
+    if change == "no number":
+        del content["known"]
+    elif isinstance(change, int):
         shard_of["a one 0"] = change
     else:
         number = shard_of.pop("a one 0")
         if change == "another title":
             shard_of["z one 0"] = number
-    write_sealed(path, {"shard_of": shard_of, "known": 0}, of=path.stem)
+    write_sealed(path, content, of=path.stem)
     assert find_division(cells(), 4, NONE, tmp_path, store=True) == first
     assert len(list(tmp_path.glob("shards/*.damaged1"))) == 1
 

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -11,11 +12,12 @@ from made_runs import CURVE, SCORE, put
 
 from pe_bench.cli import main
 from pe_bench.commands import summary
-from pe_bench.errors import SavingError
+from pe_bench.errors import InputErrors, SavingError
 from pe_bench.grid.estimate import Estimates
 from pe_bench.reporting import report
 from pe_bench.reporting.leaderboard import summarize
 from pe_bench.reporting.report import write_report
+from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
 from pe_bench.system import environment
 from pe_bench.system.files import write_json
@@ -95,12 +97,12 @@ def test_no_report_leaves_it_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert "for tables and pictures: pe-bench report --results here\n" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "says"),
     [
         (ZeroDivisionError("no ink"), "no report, ZeroDivisionError: no ink ("),
-        (SavingError("the disk is full"), "report: the disk is full"),
+        (SavingError("the disk\nis full"), "report: the disk\npe-bench: report: is full\n"),
+        (InputErrors(["of damaged runs"]), ""),  # the end of the command names them
     ],
 )
 def test_a_failure_of_the_report_costs_nothing(
@@ -112,11 +114,11 @@ def test_a_failure_of_the_report_costs_nothing(
     def fail(*_: object, **__: object) -> NoReturn:
         raise error
 
-    monkeypatch.setattr(report, "save_pictures", fail)
-    assert run("--encoding", "nope") == 0
+    monkeypatch.setattr(report, "write_report", fail)
+    summary._refresh([], Path("results"))
     found = capsys.readouterr()
-    assert says in found.err and "\nnext: " in found.out
-    assert len(list(Path("results/runs").glob("*/nope/*/run.json"))) == 1
+    assert found.err.startswith(f"pe-bench: {says}") if says else not found.err
+    assert ("tables and pictures are in results/" in found.out) == (not says)
 
 
 @pytest.mark.slow
@@ -158,6 +160,68 @@ def test_a_damaged_run_beside_stops_nothing(capsys: pytest.CaptureFixture[str]) 
 )
 def test_what_to_type_next(encodings: list[str], says: str) -> None:
     assert summary._suggest(encodings, "lm", "").startswith(says)
+
+
+def test_a_summary_is_about_what_ran(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other tables of the folder decide nothing, however large they are."""
+    here = Path("my results")
+    rows = [SCORE, *CURVE]
+    folders = [put(here, name, rows) for name in ("tape", "rope")]
+    for name in ("nope", "fire", "alibi"):
+        put(here, name, rows, settings_digest="another", preset="small")
+    (put(here, "t5", rows) / "rows.csv").write_text("damaged")
+    calls: list[object] = []
+
+    def summarize(ran: object, earlier: list[RunRecord], *, wide: bool) -> str:
+        calls.append((ran, len(earlier), wide))
+        return "THE TABLE"
+
+    def write(results: Path, *, ran: object) -> None:
+        calls.append((results, ran))
+
+    monkeypatch.setattr("pe_bench.reporting.leaderboard.summarize", summarize)
+    monkeypatch.setattr(report, "write_report", write)
+    monkeypatch.setattr(summary, "time", SimpleNamespace(monotonic=iter([100, 140]).__next__))
+    found = summary.summarize_runs(folders[:1], here, seconds=600.0, wide=True, report=True)
+    assert len(found) == 1 and "rows.csv" in found[0]
+    assert calls == [(folders[:1], 6, True), (here, folders[:1])]
+    assert capsys.readouterr().out.splitlines() == [
+        "", "THE TABLE", "", "took 10 min; rows are in my results/runs", "writing the report",
+        "tables and pictures are in my results/leaderboard.md, index.html and plots (40 s)",
+        "next: pe-bench compare rope tape --results 'my results'",
+    ]  # fmt: skip
+    summary.summarize_runs(folders, here, seconds=9.0, wide=False, report=False)
+    assert calls[2:] == [(folders, 6, False)]
+    line = "for tables and pictures: pe-bench report --results 'my results'"
+    assert capsys.readouterr().out.splitlines()[3:5] == [
+        "took 9 s; rows are in my results/runs",
+        line,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "simple"),
+    [
+        ({"sources": {"tokenizer": "bytes"}}, True),
+        ({"sources": {"task": "lm.py"}}, False),
+        ({"preset": "small"}, False),
+        ({"settings": {"from": {"encoding": "rope"}}}, False),
+    ],
+)
+def test_the_next_command_is_whole_where_nothing_else_was_given(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changed: dict[str, Any],
+    simple: bool,
+) -> None:
+    monkeypatch.setattr("pe_bench.reporting.leaderboard.summarize", lambda *_, **__: "")
+    folder = put(Path("results"), "tape", [SCORE, *CURVE], **changed)
+    summary.summarize_runs([folder], Path("results"), seconds=1.0, wide=False, report=False)
+    whole = "next: pe-bench run --encoding rope --task lm"
+    part = "next: the same command with --encoding rope, for comparison"
+    assert capsys.readouterr().out.splitlines()[-1] == (whole if simple else part)
 
 
 @pytest.mark.slow

@@ -1,6 +1,9 @@
 """What workers say about the runs of a grid, and what becomes of it: no processes are started."""
 
+import os
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,21 +11,28 @@ from typing import Any
 
 import pytest
 
-from pe_bench.errors import SavingError
-from pe_bench.grid.executors import processes, working
+from pe_bench.errors import ChangedError, InputError, SavingError
+from pe_bench.grid.execution import ExecutionOptions
+from pe_bench.grid.executors import processes, serial, working
 from pe_bench.grid.executors.relay import Relay
 from pe_bench.grid.executors.work import (
     PASSED,
     Answer,
     Event,
     Line,
+    Part,
+    PartEnded,
     RunSpec,
     SavingFailed,
     Work,
 )
 from pe_bench.grid.executors.working import Worker
+from pe_bench.grid.spec import GridSpec
+from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Busy, Outcome
-from pe_bench.system.console import Bar
+from pe_bench.system import environment
+from pe_bench.system.console import Bar, View, info
+from pe_bench.train.process_group import ProcessGroup
 
 DONE = Outcome("run", "done")
 FAILED = Outcome("run", "failed", cause="its process was killed")
@@ -153,6 +163,181 @@ def test_a_worker_tries_every_run(tmp_path: Path) -> None:
     told.clear()
     Tries(told.append).do(Work(spec, specs[:2], 1, work.since, tmp_path))
     assert told == [*first, Event(0, DONE), PASSED]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run that a factory makes."""
+
+    title: str
+    folder: Path
+    resolved: Any = None
+    phases: Any = None
+    device: str = "cpu"
+    ranks: Any = None
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
+    """Return the work of two runs, and replace the factory; its second run has another name."""
+
+    class Factory:
+        def __init__(self, options: RunOptions, results: Path, device: str) -> None:
+            self.made = f"{options.preset} in {results} on {device}"
+
+        def run(self, encoding: str, task: str, seed: int) -> Planned:
+            info("text is read")
+            return Planned(f"{self.made}: {encoding}, {task}, {seed}", Path(f"runs/{encoding}"))
+
+    monkeypatch.setattr(working, "RunFactory", Factory)
+    monkeypatch.setattr(environment, "set_up", lambda device: None)
+    monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    spec = GridSpec(
+        options=RunOptions(preset="mid", cache=tmp_path / "cache"),
+        encodings=["nope"],
+        tasks=["mqar"],
+        results=Path("there"),
+        execution=ExecutionOptions(timeout=2.5),
+    )
+    (tmp_path / "cwd").mkdir()
+    specs = (RunSpec("nope", "mqar", 3, "nope"), RunSpec("rope", "mqar", 4, "of other code"))
+    return Work(spec, specs, 1, datetime.now(UTC), tmp_path / "cwd")
+
+
+def test_a_worker_makes_runs_as_the_command_did(work: Work, tmp_path: Path) -> None:
+    worker = Worker(lambda answer: None)
+    assert worker.prepare(work, 0).title == "mid in there on cpu: nope, mqar, 3"
+    assert Path.cwd() == work.cwd and os.environ["PE_BENCH_CACHE"] == str(tmp_path / "cache")
+    with pytest.raises(ChangedError):
+        worker.prepare(work, 1)
+    assert len(worker.factories) == 1
+    options = replace(work.spec.options, preset="small")
+    for changed in ({"results": Path("elsewhere")}, {"device": "cuda"}, {"options": options}):
+        spec: Any = replace(work.spec, **changed)
+        worker.prepare(replace(work, spec=spec), 0)
+    made = [factory.made for factory in vars(worker)["factories"].values()]
+    places = ["mid in there on cpu", "mid in elsewhere on cpu", "mid in there on cuda"]
+    assert made == [*places, "small in there on cpu"]
+    with pytest.raises(InputError, match=f"there is no folder {tmp_path}/gone on this machine"):
+        worker.prepare(replace(work, cwd=tmp_path / "gone"), 0)
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_a_worker_executes_a_run(work: Work, devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def execute(run: Any, begun: Callable[[], None], since: datetime, timeout: float) -> Outcome:
+        assert (since, timeout) == (work.since, 2.5)
+        ranks = run.ranks and (
+            run.ranks.devices,
+            run.ranks.strategy,
+            run.ranks.work,
+            run.ranks.index,
+        )
+        assert ranks == (None if devices == 1 else (3, "fsdp", work, 0))
+        info("early")
+        begun()
+        info("late")
+        return replace(DONE, title=run.title)
+
+    monkeypatch.setattr(working, "execute", execute)
+    if devices > 1:
+        together = ExecutionOptions(timeout=2.5, devices=devices, strategy="fsdp")
+        work = replace(work, spec=replace(work.spec, execution=together))
+    told: list[Answer] = []
+    Worker(told.append).do(work)
+    title = "mid in there on cpu: nope, mqar, 3"
+    assert told[:4] == [
+        Event(0, "begins"),
+        Event(0, Line("late", False)),
+        Event(0, Line("early", False)),
+        Event(0, replace(DONE, title=title)),
+    ]
+    second: Any = told[-2]  # of other code
+    assert (second.index, second.what.title) == (1, "rope · mqar · seed 4")
+    assert second.what.status == "failed" and told[-1] == PASSED
+
+
+def test_what_a_worker_cannot_execute_has_an_outcome(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    title = "mid in there on cpu: nope, mqar, 3"
+    refused = f"{title}: no data"
+    for error, outcome in (
+        (InputError("no data"), Outcome(title, "failed", (refused,))),
+        (ZeroDivisionError("of a plugin"), Outcome(title, "failed", cause="ZeroDivisionError: of")),
+        (Busy(), None),
+        (SavingError("the disk is full"), None),
+    ):
+
+        def execute(*_: Any, error: Exception = error) -> Outcome:
+            raise error
+
+        monkeypatch.setattr(working, "execute", execute)
+        worker = Worker(lambda answer: None)
+        if outcome is None:
+            with pytest.raises(type(error)):
+                worker._run(work)
+            continue
+        found = worker._run(work)
+        cause = outcome.cause and (found.cause or "")[: len(outcome.cause)]
+        assert replace(found, cause=cause) == outcome
+        assert worker.early == [Line(f"pe-bench: {refused}", True)] * len(outcome.complaints)
+
+
+def test_a_rank_trains_its_part(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Phases:
+        def follow(self, resolved: Any, phase: Any, group: ProcessGroup) -> None:
+            followed.append((resolved, phase, group))
+            if phase == "broken":
+                raise ZeroDivisionError("in a rank")
+
+    followed: list[Any] = []
+    told: list[Any] = []
+    worker = Worker(told.append)
+    run = Planned("run", Path("run"), "task", Phases(), "cuda")
+    monkeypatch.setattr(worker, "prepare", lambda *given: run if given == (work, 1) else None)
+    monkeypatch.setattr(working, "join", lambda *given: followed.append(given))
+    group = ProcessGroup(1, 2)
+    phases: Any = ("whole", "broken")
+    for phase in phases:
+        worker.do(Part(work, 1, phase, group, 77))
+    joined = (group, "cuda", 77)
+    assert followed == [joined, ("task", "whole", group), joined, ("task", "broken", group)]
+    assert told[0] == PartEnded() and told[1].reason.startswith("ZeroDivisionError: in a rank (")
+
+
+class Ends:
+    """A run that ends as it is told to."""
+
+    title, resolved, results, folder = "run", "task", Path("results"), Path("run")
+
+    def __init__(self, end: Outcome | Exception) -> None:
+        self.end = end
+
+    def execute(self, *, begun: Callable[[], None], since: datetime | None) -> Outcome:
+        begun()
+        if isinstance(self.end, Exception):
+            raise self.end
+        return replace(self.end, cause=f"since {since}")
+
+
+@pytest.mark.parametrize("status", ["done", "failed", "skipped"])
+def test_baselines_follow_a_run_that_is_done(
+    status: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written: list[Any] = []
+    monkeypatch.setattr(serial, "write_baselines", lambda *given: written.append(given))
+    _, shown, _ = relay(0)
+    display: Any = shown
+    executor = serial.Serial(1)
+    ends: list[Outcome | Exception] = [Outcome("run", status), Busy(), InputError("no data")]
+    planned: list[Any] = [SimpleNamespace(run=Ends(end)) for end in ends]
+    display.view = lambda run: View()
+    found = [outcome for _, outcome in executor.run(planned, display)]
+    assert found[0] == Outcome("run", status, cause=f"since {executor.started}")
+    assert found[1] is None and found[2] == Outcome("run", "failed", ("run: no data",))
+    assert written == [("task", Path("results"))] * (status == "done")
+    assert shown.said == ["run begins"] * 3
 
 
 def test_a_worker_that_dies_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def test_files_have_the_width_and_only_what_was_asked_for(
 def test_a_caption_says_which_values_were_changed(tmp_path: Path) -> None:
     train = {"steps": 20, "lr": 0.1, "batch_size": 2}
     tune = {"lr": [0.1], "seeds": [7]}
-    settings = {"model": {"layers": 2, "width": 64}, "train": train, "tune": tune}
+    settings = {"model": {"layers": 2, "heads": 4, "width": 64}, "train": train, "tune": tune}
     options = ("--tune", "--tune.seeds", "7", "--train.steps", "20")
     put(tmp_path, "rope", [SCORE, *CURVE], settings=settings, options=options)
     caption = describe_figure(read_table(tmp_path), "scores")

@@ -16,6 +16,7 @@ from pe_bench.reporting.questions import (
     answer,
     answer_questions,
     parse_pairs,
+    read_questions,
 )
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.tables import read_tables
@@ -101,17 +102,22 @@ def test_the_command(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (None, "not a regular file"),
     ],
 )
-def test_the_rest_is_used_of_results_with_a_wrong_file(
-    results: Path, content: str | bytes | None, said: str
-) -> None:
-    path = results / NAME
+def test_wrong_files(tmp_path: Path, content: str | bytes | None, said: str) -> None:
+    path = tmp_path / NAME
     if content is None:
         os.mkfifo(path)
     else:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError) as caught:
-        write_report(results)
+        read_questions(path)
     assert str(path) in str(caught.value) and said in str(caught.value)
+
+
+def test_the_rest_is_used_of_results_with_a_wrong_file(results: Path) -> None:
+    path = results / NAME
+    os.mkfifo(path)
+    with pytest.raises(InputError, match="not a regular file"):
+        write_report(results)
     assert "tape" in (results / "leaderboard.md").read_text(encoding="utf-8")
 
 

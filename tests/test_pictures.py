@@ -25,6 +25,7 @@ from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.heatmap import save_heatmaps
 from pe_bench.reporting.notes import write_notes
+from pe_bench.reporting.paper_figures import plan_figures
 from pe_bench.reporting.pictures import draw, draw_map
 from pe_bench.reporting.report import MANY_TABLES, write_report
 from pe_bench.reporting.styles import styles
@@ -157,6 +158,22 @@ def test_views_without_a_place_for_their_numbers_are_left_out(tmp_path: Path) ->
     assert draw(read_table(tmp_path)) == {}
     put(tmp_path, "rope", [mean, replace(mean, length=8)], views=views, axes={})
     assert list(draw(read_table(tmp_path))) == [""]
+
+
+def test_no_picture_replaces_another(tmp_path: Path) -> None:
+    rows = [
+        Measurement(subset, metric, 50.0, 9, length=8, second_axis="1")
+        for subset in ("cells", "quality")
+        for metric in ("em", "f1")
+    ]
+    shown = [Heatmap(row.subset, row.metric, f"{row.subset} {row.metric}") for row in rows]
+    views = (*shown, Gallery("cells", "em", "curves", "y"))
+    put(tmp_path, "rope", rows, views=views)
+    table = read_table(tmp_path)
+    maps = table.maps()
+    names = ["cells", "cells-f1", "quality-em", "quality-f1", "cells-em"]
+    assert list(maps) == names and list(maps.values()) == [*views]
+    assert [*plan_figures(table, [table])] == names == [*pictures._plan(table, [table], "rope")]
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from pe_bench.reporting.paper_captions import describe_figure
 from pe_bench.reporting.paper_curves import draw_paper_costs, draw_paper_curves, draw_paper_scores
 from pe_bench.reporting.paper_maps import draw_paper_gallery, draw_paper_map
 from pe_bench.reporting.tables import Table
-from pe_bench.results.views import Curve, Gallery, Heatmap
+from pe_bench.results.views import Curve, Heatmap
 from pe_bench.system.files import slug, write_atomic
 
 DPI = 300
@@ -79,11 +79,11 @@ def plan_figures(table: Table, tables: Sequence[Table]) -> dict[str, tuple[str, 
         found[""] = ("scores by length", partial(draw_paper_curves, table))
     elif make_scores(table) is not None:
         found[""] = ("scores of the parts", partial(draw_paper_scores, table))
-    for view in table.views(Heatmap):
-        found[view.subset] = (view.title or view.subset, partial(draw_paper_map, table, view))
-    for gallery in table.views(Gallery):
-        title = gallery.title or gallery.subset
-        found[gallery.subset] = (title, partial(draw_paper_gallery, table, gallery))
+    for name, view in table.maps().items():
+        if isinstance(view, Heatmap):
+            found[name] = (view.title or name, partial(draw_paper_map, table, view))
+        else:
+            found[name] = (view.title or name, partial(draw_paper_gallery, table, view))
     others = find_quality(table, tables) if table.about.measures_time else []
     if others:
         title = "quality against the time of a training step"

@@ -60,7 +60,7 @@ def draw(
 
     Returns:
         The figures by name: "" for the metrics over length, "quality" for cost against quality,
-        "training" for learning curves, and the name of the subset for heatmaps and galleries.
+        "training" for learning curves, and those of `Table.maps`.
     """
     return {name: make() for name, make in _plan(table, tables, reference).items()}
 
@@ -103,11 +103,11 @@ def save_pictures(
         path, *others = save_overview(make, _place(table, folder, name), stamp, redraw)
         overviews += [path] if path.exists() else []
         vector += others
-    for view in _maps(table):
-        overview = _place(table, folder, view.subset)
+    for name, view in table.maps().items():
+        overview = _place(table, folder, name)
         folder_of_singles = overview.with_suffix("")
         encodings = sorted(table.numbers(view.subset, view.metric)["encoding"].unique())
-        files_of = {name: folder_of_singles / f"{slug(name)}.png" for name in encodings}
+        files_of = {one: folder_of_singles / f"{slug(one)}.png" for one in encodings}
         due = {name: path for name, path in files_of.items() if _is_due([path], stamp, redraw)}
         if due and isinstance(view, Heatmap):
             save_heatmaps(table, view, due, stamp)
@@ -181,8 +181,8 @@ def _plan(table: Table, tables: Sequence[Table], reference: str) -> dict[str, Ca
         found[""] = partial(draw_curves, table, reference)
     elif _have_lengths(table):
         found[""] = partial(draw_scores, table)
-    for view in _maps(table):
-        found[view.subset] = partial(draw_map, table, view)
+    for name, view in table.maps().items():
+        found[name] = partial(draw_map, table, view)
     if table.about.measures_time:
         others = find_quality(table, tables)
         if others:
@@ -196,10 +196,6 @@ def _place(table: Table, folder: Path, name: str) -> Path:
     """Return the file of a picture that shows all encodings."""
     stem = slug(f"{table.name}-{name}") if name else table.name
     return folder / f"{stem}.png"
-
-
-def _maps(table: Table) -> list[Heatmap | Gallery]:
-    return [*table.views(Heatmap), *table.views(Gallery)]
 
 
 def _have_lengths(table: Table) -> bool:

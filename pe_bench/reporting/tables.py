@@ -24,6 +24,8 @@ from pe_bench.system.files import slug
 
 MAX_DIFFERENCES = 60  # maximum characters of differences in a heading
 
+OTHER_PICTURES = ("quality", "training")  # names of pictures without a view
+
 ARROWS = {True: "↑", False: "↓", None: ""}
 
 AnyView = TypeVar("AnyView", Column, Curve, Heatmap, Gallery)
@@ -120,6 +122,21 @@ class Table:
                     numbers = numbers[numbers["second_axis"] != ""]
                 if not numbers.empty:
                     found.append(view)
+        return found
+
+    def maps(self) -> dict[str, Heatmap | Gallery]:
+        """Return heatmaps and galleries by the names of their pictures.
+
+        The name is the subset, unless another picture of the table has this name.
+        """
+        found: dict[str, Heatmap | Gallery] = {}
+        views: list[Heatmap | Gallery] = [*self.views(Heatmap), *self.views(Gallery)]
+        for view in views:
+            name = view.subset
+            for more in (view.metric, type(view).__name__.lower()):
+                if name in found or name in OTHER_PICTURES:
+                    name = f"{name}-{more}"
+            found[name] = view
         return found
 
     def axis(self, name: str) -> str:

@@ -251,6 +251,13 @@ def test_a_table_of_the_base_ends_where_it_ends() -> None:
         model(torch.zeros(1, 2, dtype=torch.long), positions=torch.tensor([[3, 40]]))
 
 
+@pytest.mark.parametrize("name", ["log-temperature", "pose", "sinks", "softpick"])
+@pytest.mark.parametrize(("base", "invariant"), [("rope", True), ("fire", False)])
+def test_a_wrapper_is_shift_invariant_as_its_base(name: str, base: str, invariant: bool) -> None:
+    made = plugins.load("encoding", f"{name}:base={base}").make(CONFIG, 0)
+    assert made.shift_invariant == invariant
+
+
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_what_adds_to_another_is_no_base(wrapper: str) -> None:
     with pytest.raises(InputError, match="Abacus needs a single encoding as base, but") as caught:

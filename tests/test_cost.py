@@ -545,6 +545,8 @@ def test_costs_are_counted_for_each_preset_and_encoding(
     small = CostCounter(encodings, options, "fp32", shape=SHAPE.changed(vocab_size=299))
     with pytest.raises(InputError, match="it has 300 tokens, but bytes has 299: leave out"):
         small.rows_of("mqar")
+    small = CostCounter(encodings[:1], RunOptions(), "fp32", shape=small.shape)
+    assert [row.model.vocab_size for row in small.rows_of("mqar")] == [299]
 
 
 def test_costs_are_written_where_they_are_asked_for(

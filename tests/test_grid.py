@@ -24,7 +24,7 @@ from test_runner import TASK, Toy, record
 from test_runner import toy as toy  # a fixture
 
 from pe_bench.errors import DataError, InputError
-from pe_bench.grid import grid
+from pe_bench.grid import grid, plan
 from pe_bench.grid.cost import Costs, Phase, RunCost, describe_training
 from pe_bench.grid.display import Display, show_duration
 from pe_bench.grid.estimate import Estimates, Parts
@@ -1007,3 +1007,16 @@ def test_bars_are_lines_where_there_is_no_terminal(
         "cell | train: 12/14 steps, loss 1.5, 0:12 left",
         "cell | train: 12/14 steps, loss 1.5, in 0:12",
     ]
+
+
+def test_no_folder_with_data_is_written_to(tmp_path: Path) -> None:
+    folders = [tmp_path / "first", tmp_path / "second"]
+    found: list[str] = []
+    problems: Any = SimpleNamespace(add=lambda label, error: found.append(str(error)))
+    for folder in folders:
+        folder.mkdir()
+        data = dict(zip("ab", folders, strict=True))
+        options = RunOptions(cache=tmp_path / "cache", data=data)
+        plan._check_folders(folder / "new", options, problems)
+        sentence = f"{folder / 'new'} is inside the folder with data {folder}: give another folder"
+        assert found.pop() == f"{sentence} with --results" and not found

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from pe_bench.registry.importing import Kind
 from pe_bench.reporting import paired
 from pe_bench.reporting.charts import list_charts
 from pe_bench.reporting.curve_charts import make_curves
-from pe_bench.reporting.page import commands, prose, write
+from pe_bench.reporting.page import commands, content, prose, write
 from pe_bench.reporting.page.bars import interval_bar, scale_of
 from pe_bench.reporting.page.colours import dark, luminance
 from pe_bench.reporting.page.descriptions import describe_labels, describe_source
@@ -328,6 +329,20 @@ def test_bars_stay_in_their_cells() -> None:
     assert (bar.left, bar.width, bar.middle, bar.reference) == (0.0, 100.0, 50.0, 0.0)
     assert interval_bar(scale, 60.0, float("nan"), 80.0) is None
     assert scale_of([[3.0]], percent=False) == (2.5, 3.5)
+
+
+def test_bars_of_differences_mark_zero() -> None:
+    pairs = [
+        SimpleNamespace(value=2.0, low=-1.0, high=3.0),
+        SimpleNamespace(value=1, low=1, high=1),
+    ]
+    comparison: Any = SimpleNamespace(to_reference=pairs)
+    rows = content._difference_rows(comparison, [["tape", "+2"], ["nope", "+1"]])
+    bars = [row.bars[1] for row in rows]
+    assert [(bar.left, bar.middle, bar.reference) for bar in bars] == [
+        (0.0, 75.0, 25.0),
+        (50.0, 50.0, 25.0),
+    ]
 
 
 def test_every_encoding_has_a_family_and_can_be_seen_in_the_dark() -> None:

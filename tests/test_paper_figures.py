@@ -14,7 +14,13 @@ from pe_bench.cli import main
 from pe_bench.reporting.display import display_names
 from pe_bench.reporting.paper_captions import describe_figure
 from pe_bench.reporting.paper_figures import MOST, plan_figures
-from pe_bench.reporting.paper_panels import STYLE, finish, overlapping, shown_texts
+from pe_bench.reporting.paper_panels import (
+    STYLE,
+    finish,
+    legend_lines,
+    overlapping,
+    shown_texts,
+)
 from pe_bench.reporting.styles import styles_of
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap, View
@@ -191,3 +197,10 @@ def test_colours_are_those_of_the_report(tmp_path: Path) -> None:
     figure = draw(5.5, display_names(table.records), table.encodings)
     drawn = {(line.get_color(), line.get_marker()) for line in figure.axes[0].lines}
     assert {(one.colour, one.marker) for one in styles_of(table.records).values()} < drawn
+
+
+def test_a_legend_has_no_more_columns_than_labels() -> None:
+    assert legend_lines(["a", "b"], 6.0) == (["a", "b"], 2, 1)
+    wrapped, columns, lines = legend_lines(["word " * 20, "b", "c"], 3.0)
+    assert columns == 1 and lines == 3 * (wrapped[0].count("\n") + 1) > 3
+    assert legend_lines([], 6.0) == ([], 0, 0)

@@ -201,6 +201,15 @@ def test_a_later_phase_has_the_value_of_the_earlier_one(
     assert asked == [("part", "of mqar None" if later else None)]
 
 
+def test_each_subset_has_its_own_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = {None: CHOICE, "part": Candidate(0.125)}
+    monkeypatch.setattr(Search, "chosen", lambda self, subset: chosen.get(subset))
+    monkeypatch.setattr(Phases, "_choose", lambda self, search, subset: f"searched {subset}")
+    phases = (run := planned(tmp_path, "mqar", tune=Tuning((0.25, 0.5)))).phases
+    found = [phases.choose(run.resolved, subset) for subset in (None, "part", "other")]
+    assert found == [*chosen.values(), "searched other"]
+
+
 @pytest.mark.parametrize(
     ("subset", "started", "error", "raised"),
     [

@@ -4,6 +4,8 @@ import itertools
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -19,7 +21,8 @@ from PIL import Image
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.attributes import literal_attributes
-from pe_bench.reporting import panels, pictures
+from pe_bench.reporting import multiples, panels, pictures
+from pe_bench.reporting.chart_model import Mark
 from pe_bench.reporting.curve_charts import trained_lengths
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
@@ -158,6 +161,17 @@ def test_views_without_a_place_for_their_numbers_are_left_out(tmp_path: Path) ->
     assert draw(read_table(tmp_path)) == {}
     put(tmp_path, "rope", [mean, replace(mean, length=8)], views=views, axes={})
     assert list(draw(read_table(tmp_path))) == [""]
+
+
+def test_every_training_length_is_marked() -> None:
+    marks = [Mark(8, "pre-trained", "right"), Mark(16, "fine-tuned", "left")]
+    chart: Any = SimpleNamespace(
+        ticks=[8, 16], log_x=True, x_limits=(4, 32), x="tokens", trained=marks
+    )
+    layout: Any = SimpleNamespace(width=4, pitch=1.2, rows=2)
+    axis = Figure().add_subplot()
+    multiples._set_axes(axis, chart, layout)
+    assert [text.get_text() for text in axis.texts] == ["pre-trained", "fine-tuned"]
 
 
 def test_no_picture_replaces_another(tmp_path: Path) -> None:

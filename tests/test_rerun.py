@@ -297,7 +297,7 @@ def test_the_command_prints_what_differs(
     conditions = [("python", "3.11", "3.12"), ("threads", "2", "4")]
     found = Repetition(Outcome("rope", "done"), 20, numbers, conditions, "another commit")
     monkeypatch.setattr(rerun, "repeat", repeat)
-    put(tmp_path, "rope", [SCORE], 4)
+    put(tmp_path, "rope", [SCORE], 4, environment={"device_type": "cuda"})
     command = ["rerun", "rope/lm/4", "--results", str(tmp_path), "--device", "cpu"]
     moved = ["--encoding", "e.py", "--task", "t.py", "--data", "d", "--from", "f"]
     assert main([*command, *moved, "--keep", str(tmp_path / "kept")]) == 1

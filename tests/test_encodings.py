@@ -5,11 +5,15 @@ import re
 from dataclasses import MISSING, fields
 
 import pytest
+import torch
 from helpers import KINDS, some_slow
+from torch import Tensor
 
 from pe_bench.checks.encodings import CHECKS
 from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.subject import CONFIG, Subject
+from pe_bench.config import ModelConfig
+from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
@@ -124,3 +128,60 @@ def test_every_option_is_among_the_variants(name: str) -> None:
     text = "\n".join(filter(None, documentation))
     documented = {option_of(name) for name in re.findall(r"^ +(\w+):", text, re.MULTILINE)}
     assert options - documented == set()
+
+
+MANY = ModelConfig(
+    layers=4,
+    heads=3,
+    width=48,
+    mlp_width=16,
+    vocab_size=20,
+    train_length=60,
+    separator_ids=(1,),
+    digit_ids=tuple(range(2, 12)),
+)
+ROW = 7 * torch.arange(70)[None] % MANY.vocab_size  # longer than the tables of the variants
+WITHOUT_EFFECT = {
+    "fope": {"outputs"},  # needs heads with more channels
+    "llama4": {"scale"},  # the temperature begins at 8192 tokens
+    "randpe": {"count"},  # evaluations are averaged outside of the model
+    "rope": {"turns"},  # no plane turns between one and two times in these rows
+}
+
+
+def behaviour(spec: str) -> tuple[dict[str, Tensor], Tensor, Tensor] | None:
+    """Return initial weights, and logits of evaluation and training; None if it is refused."""
+    random = torch.Generator().manual_seed(1)
+    torch.manual_seed(0)
+    try:
+        model = Decoder(MANY, plugins.load("encoding", spec).make)
+        first = {name: weight.clone() for name, weight in model.state_dict().items()}
+        for parameter in model.parameters():
+            parameter.data += 0.3 * torch.randn(parameter.shape, generator=random)
+        evaluated = model.eval()(ROW)
+        torch.manual_seed(2)
+        return first, evaluated, model.train()(ROW[:, : MANY.train_length])
+    except InputError:
+        return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_every_option_changes_something(name: str) -> None:
+    """Each option of a variant, taken away alone, leaves another model."""
+    without: set[str] = set()
+    for variant in plugins.load("encoding", name).cls.variants:
+        whole = behaviour(f"{name}:{variant}")
+        options = re.findall(r"(\w+)=([^=]*)(?:,|$)", variant)
+        for option in options:
+            others = ",".join("=".join(other) for other in options if other != option)
+            part = behaviour(f"{name}:{others}" if others else name)
+            if whole is None or part is None:
+                continue  # the others need the option
+            same = [*part[0]] == [*whole[0]] and all(
+                map(torch.equal, [*part[0].values(), *part[1:]], [*whole[0].values(), *whole[1:]])
+            )
+            if same:
+                without.add(option[0])
+    assert without == WITHOUT_EFFECT.get(name, set())

@@ -11,7 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 from helpers import some_slow
-from test_inside_transformers import OTHERS, PLAIN, PLAIN_OTHERS, decoder
+from test_inside_transformers import PLAIN, PLAIN_OTHERS, decoder
 from torch import Tensor
 
 from pe_bench.config import BlockConfig
@@ -56,7 +56,7 @@ def assert_equal(found: Decoder, expected: Decoder) -> None:
         assert tensor.dtype == weights[name].dtype and torch.equal(tensor, weights[name]), name
 
 
-@pytest.mark.parametrize("spec", some_slow([*PLAIN, *PLAIN_OTHERS, *OTHERS], EVERYDAY))
+@pytest.mark.parametrize("spec", some_slow([*PLAIN, *PLAIN_OTHERS, *EVERYDAY], EVERYDAY))
 def test_a_saved_model_is_read_again(spec: str, tmp_path: Path) -> None:
     model = decoder(spec, init_std=0.3, norm_eps=1e-4)
     save_checkpoint(model, tmp_path / "saved", spec)

@@ -10,26 +10,14 @@ import pytest
 import torch
 from helpers import weights
 from safetensors.torch import load_file
-from test_training import batch, make_model, run
+from test_training import make_model, run, stopped_at
 from torch import Tensor
 
 from pe_bench.system.sealed import DamagedError
-from pe_bench.task import Batch
 from pe_bench.train.checkpoint_store import FORMAT
 from pe_bench.train.checkpoints import read_checkpoint, write_checkpoint
 
 ENGINE = Path(__file__).parents[1] / "pe_bench"
-
-
-def stopped_at(step: int) -> Callable[[int], Batch]:
-    """Return batches up to a step, at which the training is interrupted."""
-
-    def batches(index: int) -> Batch:
-        if index == step:
-            raise RuntimeError("power cut")
-        return batch(index)
-
-    return batches
 
 
 @pytest.fixture(scope="module")

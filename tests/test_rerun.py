@@ -220,20 +220,10 @@ def test_a_repetition_uses_no_search_and_tells_all_that_differs(
 ) -> None:
     """The second repetition fails."""
     run = planned(tmp_path, "flipflop", tune=Tuning(lr=(0.01, 0.1)))
-    before = {
-        "threads": 1,
-        "device": "old",
-        "python": "3",
-        "clock": 1,
-        "git": {"commit": "a" * 40, "dirty": False},
-    }
-    now = {
-        "threads": 1,
-        "device": "new",
-        "python": "3",
-        "clock": 2,
-        "git": {"commit": "b" * 40, "dirty": False},
-    }
+    same = {"threads": 1, "python": "3"}
+    versions = [{"commit": letter * 40, "dirty": False} for letter in "ab"]
+    before = {**same, "device": "old", "clock": 1, "git": versions[0]}
+    now = {**same, "device": "new", "clock": 2, "git": versions[1]}
     folder = put(tmp_path, "mine.py", [SCORE, *CURVE[:2]], 3)
     content = {
         "task": "flipflop", "encoding": "mine.py", "encoding_version": "1", "settings_digest": "0",

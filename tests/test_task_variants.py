@@ -369,10 +369,10 @@ def place(row: Measurement) -> list[Any]:
 
 def differences(old: Record, new: Record) -> list[str]:
     """Return the names of entries that differ."""
-    return [name for name in {**old, **new} if not alike_in(old.get(name), new.get(name))]
+    return [name for name in {**old, **new} if not equal_in(old.get(name), new.get(name))]
 
 
-def alike_in(old: Any, new: Any) -> bool:
+def equal_in(old: Any, new: Any) -> bool:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return not differences(dict(old), dict(new))
     return alike(old, new)

@@ -52,6 +52,17 @@ def batch(step: int) -> Batch:
     return Batch(tokens, targets)
 
 
+def stopped_at(step: int) -> Callable[[int], Batch]:
+    """Return batches up to a step, at which the training is interrupted."""
+
+    def batches(index: int) -> Batch:
+        if index == step:
+            raise RuntimeError("power cut")
+        return batch(index)
+
+    return batches
+
+
 def run(
     model: Decoder,
     folder: Path,

@@ -16,7 +16,7 @@ import safetensors.torch
 import torch
 import torch.distributed as dist
 from helpers import train_model, weights
-from test_training import CONFIG, batch, make_model
+from test_training import CONFIG, batch, make_model, stopped_at
 from torch import Tensor, nn
 from torch._C._distributed_c10d import HashStore
 
@@ -43,17 +43,6 @@ def noisy() -> Decoder:
     model = make_model("nope")
     model.norm.register_forward_hook(lambda _, __, out: out + 0.1 * torch.randn_like(out))
     return model
-
-
-def until(step: int) -> Callable[[int], Batch]:
-    """Return batches up to a step, at which the training is interrupted."""
-
-    def batches(index: int) -> Batch:
-        if index == step:
-            raise RuntimeError("power cut")
-        return batch(index)
-
-    return batches
 
 
 def test_a_rank_that_joins_trains_as_the_first_one_does(tmp_path: Path) -> None:
@@ -87,7 +76,7 @@ def test_a_rank_that_joins_trains_as_the_first_one_does(tmp_path: Path) -> None:
         return model
 
     with pytest.raises(RuntimeError, match="power cut"):
-        train_model(noisy(), until(3), SHORT, tmp_path, distributed=distributed)
+        train_model(noisy(), stopped_at(3), SHORT, tmp_path, distributed=distributed)
     joined = join(resumes=False)
     assert seen == [0, 1, 2, 3, 4]
     resumed = join(resumes=True)
@@ -284,14 +273,14 @@ def test_only_trained_parameters_change_and_are_stored(few: bool, tmp_path: Path
         return model, result
 
     with pytest.raises(RuntimeError, match="power cut"):
-        run(until(2))
+        run(stopped_at(2))
     every = make_model("t5").state_dict()
     names = {name for name in every if name.startswith("encodings.") or not few}
     assert read_checkpoint(store.resume, of="test")["weights"].keys() == names
     model, result = run(batch)
     assert read_checkpoint(store.final, of="test")["weights"].keys() == names
     assert not store.resume.exists()
-    again, same = run(until(0))
+    again, same = run(stopped_at(0))
     assert same == result and torch.equal(weights(again), weights(model))
     assert torch.equal(model.lm_head.weight, make_model("t5").lm_head.weight)
     assert not torch.equal(weights(model), weights(make_model("t5")))
@@ -411,7 +400,7 @@ def one_rank() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_rank")
-def test_sharded_weights_are_trained_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sharded_weights_are_trained_like_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single rank holds one shard, which is everything."""
     given: dict[str, Any] = {"seed": 5, "device": "cpu", "precision": "fp32"}
     plain, model = make_model("nope"), make_model("nope")

@@ -1,4 +1,4 @@
-"""The time of evaluating a checkpoint or training it further, before it begins."""
+"""Estimates how long it takes to evaluate a checkpoint or to train it further."""
 
 import time
 from collections.abc import Sequence
@@ -21,7 +21,6 @@ MEASURED = 0.5
 
 SHORTEST = 10.0
 """Work of fewer seconds is not announced."""
-
 
 WITHOUT_WEIGHTS = 2 / 3
 """Share of a training step without the products for gradients of weights. Methods other than full
@@ -50,24 +49,27 @@ def describe_work(runs: Sequence[Run], threads: int, lanes: int) -> str | None:
     trained = 0.0
     evaluated = 0.0
     seconds = 0.0
-    alike: dict[tuple[str, str], list[Run]] = {}
+    groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
-        alike.setdefault((run.resolved.label, _method(run)), []).append(run)
-    for (_, method), of_task in alike.items():
-        first = of_task[0]
+        groups.setdefault((run.resolved.label, _method(run)), []).append(run)
+    for (_, method), group in groups.items():
+        first = group[0]
         resolved = first.resolved
         costs = Costs(first.precision)
         training = costs.of_run(first.encoding, phases_of(resolved)).operations
         if method != "full":
             training *= WITHOUT_WEIGHTS
         evaluation = 0.0
-        for length, count in (resolved.task.evaluation_rows() or {}).items():
+        rows = resolved.task.evaluation_rows()
+        if rows:
             phase = Phase(resolved.label, resolved.train, resolved.model)
-            evaluation += count * costs.of_model(first.encoding, phase).prefill(length)
-        trained += training * len(of_task)
-        evaluated += evaluation * len(of_task)
-        speed = _measure_speed(resolved.model, first.device, first.precision, threads)
-        seconds += (training + evaluation) * len(of_task) / speed
+            cost = costs.of_model(first.encoding, phase)
+            evaluation = sum(count * cost.prefill(length) for length, count in rows.items())
+        if training or evaluation:
+            trained += training * len(group)
+            evaluated += evaluation * len(group)
+            speed = _measure_speed(resolved.model, first.device, first.precision, threads)
+            seconds += (training + evaluation) * len(group) / speed
     seconds /= lanes
     if seconds < SHORTEST:
         return None

@@ -35,6 +35,7 @@ from pe_bench.runs.adaptation import go_on
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.initial_weights import load_origin, options_from
 from pe_bench.runs.options import RunOptions
+from pe_bench.runs.rate_search import TRAININGS
 from pe_bench.runs.resolve import resolve
 from pe_bench.runs.run_record import _find_adaptation
 from pe_bench.runs.sources import find_sources
@@ -393,10 +394,12 @@ def test_a_plan_says_how_long_work_with_a_checkpoint_takes(
     assert evaluation.keys() == {"evaluation", "seconds"}
     full = planned("--adapt.steps", "10", "--adapt.method", "full")
     low_rank = planned("--adapt.steps", "10", "--adapt.method", "lora", "--adapt.rank", "2")
+    searched = planned("--adapt.steps", "10", "--adapt.method", "full", "--tune")
     twice = planned("--adapt.steps", "20", "--adapt.method", "full")
     assert full["evaluation"] == low_rank["evaluation"] == evaluation["evaluation"]
     assert twice["training"] == pytest.approx(2 * full["training"], rel=0.02)
     assert low_rank["training"] == pytest.approx(2 / 3 * full["training"], rel=0.02)
+    assert searched["training"] == pytest.approx((1 + TRAININGS) * full["training"], rel=0.02)
     whole = full["training"] + full["evaluation"]
     assert full["seconds"] == pytest.approx(whole / 1e3, rel=0.02)
 
@@ -424,7 +427,7 @@ def test_the_time_of_work_is_a_sum_over_rows_and_runs(monkeypatch: pytest.Monkey
             first = labels.index(label) == number  # the only one that is counted
             phases = operations if first else -1.0
             encoding = f"first of {label}" if first else "another"
-            more = {"label": label, "train": train, "phases": phases}
+            more = {"label": label, "train": train, "phases": phases, "tuning": None}
             resolved = SimpleNamespace(task=task, model=model, **more)
             of_run = {"encoding": encoding, "device": "cpu", "precision": "bf16"}
             runs.append(SimpleNamespace(resolved=resolved, **of_run))
@@ -453,6 +456,17 @@ def test_the_time_of_work_is_a_sum_over_rows_and_runs(monkeypatch: pytest.Monkey
         "matrix products: training 500 TFLOP, evaluation 32 TFLOP; at least 2 min at the 4,000 "
         "GFLOP/s that they reach here"
     )
+
+
+def test_seeds_share_a_search_that_is_planned_once() -> None:
+    def made(label: str, *, tuning: bool = True, finished: bool = False) -> Any:
+        resolved = SimpleNamespace(tuning=tuning, digest=lambda: "digest")
+        phases = SimpleNamespace(choices=lambda _: ["a rate"] if finished else [])
+        encoding = SimpleNamespace(label=label)
+        return SimpleNamespace(resolved=resolved, phases=phases, encoding=encoding)
+
+    runs = [made("rope"), made("rope"), made("tape"), made("fire", finished=True)]
+    assert checkpoint_time._searches([*runs, made("nope", tuning=False)]) == 2
 
 
 def test_frozen_weights_have_the_precision_of_the_run(

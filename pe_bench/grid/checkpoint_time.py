@@ -10,6 +10,7 @@ from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.grid.cost import Costs, Phase, phases_of
 from pe_bench.grid.display import show_duration
 from pe_bench.runs.initial_weights import Adapted, Pretrained
+from pe_bench.runs.rate_search import TRAININGS
 from pe_bench.runs.run import Run
 from pe_bench.train.threads import using_threads
 
@@ -66,10 +67,12 @@ def describe_work(runs: Sequence[Run], threads: int, lanes: int) -> str | None:
             cost = costs.of_model(first.encoding, phase)
             evaluation = sum(count * cost.prefill(length) for length, count in rows.items())
         if training or evaluation:
-            trained += training * len(group)
-            evaluated += evaluation * len(group)
+            training *= len(group) + TRAININGS * _searches(group)
+            evaluation *= len(group)
+            trained += training
+            evaluated += evaluation
             speed = _measure_speed(resolved.model, first.device, first.precision, threads)
-            seconds += (training + evaluation) * len(group) / speed
+            seconds += (training + evaluation) / speed
     seconds /= lanes
     if seconds < SHORTEST:
         return None
@@ -80,6 +83,15 @@ def describe_work(runs: Sequence[Run], threads: int, lanes: int) -> str | None:
         f"matrix products: {', '.join(amounts)}; at least {show_duration(seconds)} at the "
         f"{speed / 1e9:,.0f} GFLOP/s that they reach here"
     )
+
+
+def _searches(runs: Sequence[Run]) -> int:
+    """Return how many searches for learning rates are left to do."""
+    searches = set()
+    for run in runs:
+        if run.resolved.tuning and not run.phases.choices(run.resolved):
+            searches.add((run.encoding.label, run.resolved.digest()))
+    return len(searches)
 
 
 def _method(run: Run) -> str:

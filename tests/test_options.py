@@ -1,6 +1,8 @@
 """Options out of range: each spec is refused in one sentence before anything is trained."""
 
+import ast
 import re
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
+
+ROOT = Path(__file__).resolve().parent.parent / "encodings"
 
 MODEL: dict[str, Any] = {
     "layers": 4,
@@ -57,6 +61,8 @@ ENCODINGS = [
     ("fox:shortest=3,longest=2", "not 3.0 and 2.0"),
     ("grape-a:gate=none", "one of both, query, key"),
     ("grape-ap:dim=3", "dim must be even and at least 2, not 3"),
+    ("hybrid:every=0", "every must be at least 1, not 0"),
+    ("hybrid:first=1", "first has no effect without a window or chunks"),
     ("hybrid:pattern=lg,every=2", "every has no effect with pattern"),
     ("hybrid:pattern=lx", "pattern must consist of l and g"),
     ("inkling:extent=0", "extent must be at least 1, not 0"),
@@ -69,8 +75,14 @@ ENCODINGS = [
     ("learned:train_positions=random,max_train_position=2049", "at least 2049, as many as"),
     ("lm-infinite:sinks=0", "sinks must be at least 1, not 0"),
     ("lm-infinite:window=0", "window must be at least 1, not 0"),
+    ("log-temperature:form=llama4,initial=1", "initial has no effect on form=llama4"),
+    ("log-temperature:form=llama4,start=0", "start must be at least 1, not 0"),
+    ("log-temperature:form=llama4,scale=-1", "scale must not be negative, not -1.0"),
+    ("log-temperature:scale=1", "scale and start have no effect on form=ssmax"),
+    ("log-temperature:start=9", "scale and start have no effect on form=ssmax"),
     ("path:rank=0", "rank must be at least 1, not 0"),
     ("pope:base=1", "greater than 1, not 1.0"),
+    ("pose:target=255", "target must be at least the training length 256, not 255"),
     ("position-coupling:rows=1", "rows must be at least 2, not 1"),
     ("randpe:count=0", "count must be at least 1, not 0"),
     ("randpe:evaluation=even,count=2", "no effect with evaluation=even"),
@@ -187,6 +199,58 @@ def test_options_of_encodings(spec: str, shape: dict[str, Any], sentence: str) -
     with pytest.raises(InputError, match=sentence) as caught:
         plugins.load("encoding", spec).make(ModelConfig(**MODEL | shape), 0)
     assert "\n" not in str(caught.value)
+
+
+LONG_ROW = "tokens need as many position ids"  # of randpe, for a row instead of an option
+
+
+def test_every_refusal_of_an_encoding_is_tried() -> None:
+    """Whoever adds one to encodings/ adds a spec above."""
+    tried: set[tuple[Path, int]] = set()
+    for spec, shape, _ in [*((spec, {}, "") for spec, _ in ENCODINGS), *SHAPES]:
+        try:
+            plugins.load("encoding", spec).make(ModelConfig(**MODEL | shape), 0)
+        except InputError as refusal:
+            last = traceback.extract_tb(refusal.__traceback__)[-1]
+            tried.add((Path(last.filename).resolve(), last.lineno or 0))
+    for path in ROOT.rglob("*.py"):
+        if path.name == "llama.py":
+            continue  # reads the options of checkpoints: tests/test_llama_config.py
+        for node in ast.walk(ast.parse(path.read_text())):
+            text = ast.unparse(node)
+            if isinstance(node, ast.Raise) and "InputError" in text and LONG_ROW not in text:
+                lines = range(node.lineno, (node.end_lineno or 0) + 1)
+                assert any((path, line) in tried for line in lines), text
+
+
+def edges(spec: str) -> list[str]:
+    """Return specs with the smallest and largest values that the refusal of a spec names."""
+    with pytest.raises(InputError) as caught:
+        plugins.load("encoding", spec).make(ModelConfig(**MODEL), 0)
+    said = re.search(
+        r"(\w+) must be .*?(?:at least|from) (?:the training length )?([\d.]+)(?: to ([\d.]+))?.*, "
+        r"not (.*)",
+        str(caught.value),
+    )
+    if said is None:
+        return []
+    option, least, most, _ = said.groups()
+    values = [least, most] if most else [least]
+    return [re.sub(rf"\b{option}=[^,]*", f"{option}={value}", spec) for value in values]
+
+
+def test_values_at_the_edge_of_a_range_are_accepted() -> None:
+    specs = {
+        "dual-chunk:chunk=8,local=0",
+        "dual-chunk:chunk=8,local=7",
+        "string-rope:offset=1,local=0",
+        "string-rope:offset=5,local=5",
+    }
+    for spec, _ in ENCODINGS:
+        specs |= {*edges(spec)} - {spec}
+    assert len(specs) > 40
+    for spec in sorted(specs):
+        plugins.load("encoding", spec).make(ModelConfig(**MODEL), 0)
 
 
 # Spec of a task, other options of the command, and a part of the message.

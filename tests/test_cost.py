@@ -206,6 +206,20 @@ def test_a_window_is_counted_at_any_length(spec: str, local: int, keys: int) -> 
     assert found.cache(80) == per_token * ((5 - local) * 80 + local * kept)
 
 
+def test_windows_of_your_own_in_each_layer_are_counted() -> None:
+    class Wider(Encoding):
+        shared = False
+
+        def __init__(self, model: ModelConfig, layer: int = 0) -> None:
+            super().__init__(model, layer)
+            self.visible = Visibility(window=20 + layer)
+
+    found = measure(Wider, SHAPE)
+    saved = sum(80 - (20 + layer) for layer in range(SHAPE.layers))
+    assert cost().decode(80) - found.decode(80) == 4 * SHAPE.width * saved
+    assert cost().cache(80) - found.cache(80) == 4 * 2 * SHAPE.width * saved
+
+
 EVERYDAY = "gemma:window=8,every=3"
 OTHERS = ("tape", "hybrid:local=t5,global=alibi,every=2,chunk=7", "irope:chunk=8", "sinks")
 

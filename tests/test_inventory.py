@@ -149,5 +149,7 @@ def test_show_says_all_about_a_run(folder: Path, capsys: pytest.CaptureFixture[s
     assert "versions.training" in text and str(folder / "runs/lm/rope") in text
     assert main(["show", "nope/lm/0", "--results", str(folder)]) == 0
     assert "OSError: no disk" in capsys.readouterr().out
+    assert main(["show", "xpos/lm/0", "--results", str(folder)]) == 0  # skipped
+    assert capsys.readouterr().out.endswith("\nreason\n  it has no digits\n")
     assert main(["show", "mine.py/lm/0", "--results", str(folder)]) == 2  # two of them
     assert "seed0-5e771-bb of 2026-01-02" in capsys.readouterr().err

@@ -991,6 +991,26 @@ def test_lines_have_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-2:] == ["cell 0: done in 0:00", "[3/3] cell 2, about 60 s left"]
 
 
+@pytest.mark.parametrize(
+    ("lanes", "seconds"),
+    [(1, 5 + 20 + 13), (2, 20), (4, 20)],  # the last run counts as the mean of the ended one
+)
+def test_a_run_that_takes_longer_than_expected_leaves_the_others_their_time(
+    lanes: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    runs: list[Any] = [SimpleNamespace(title=title) for title in "abcde"]
+    display = Display(dict(zip("abcde", (10.0, 10.0, 30.0, 20.0, None), strict=True)), lanes)
+    assert display.seconds_left is None
+    for run in runs[:3]:
+        display.begin(run)
+    now += 13
+    display.end(runs[0], Outcome("", "done"))
+    now += 12  # b should have ended 15 seconds ago; c takes 5 more
+    assert display.seconds_left == seconds
+
+
 def test_bars_are_lines_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ from test_runner import Toy
 from test_runner import toy as toy  # a fixture
 
 from pe_bench.errors import InputError
-from pe_bench.grid.division import Division, divide, find_division
+from pe_bench.grid.division import Division, divide, find_division, shared_training
 from pe_bench.grid.estimate import Estimates, Parts
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.planned_run import PlannedRun
@@ -198,3 +198,29 @@ def test_a_share_that_does_not_exist() -> None:
         Shard(0, 2)
     with pytest.raises(InputError, match="jobs must be at least 1, not 0"):
         ExecutionOptions(jobs=0)
+
+
+def test_runs_stay_together_if_one_run_is_longer_than_what_would_be_gained() -> None:
+    class Long:
+        def parts(self, run: Any) -> Parts:
+            return Parts(alone=20.0, start=0.0, search=2.0)
+
+    every = [cell for cell in cells(tune=True) if cell.run.seed < 2]
+    runs = [cell for cell in every if cell.run.title[:5] in ("a one", "b one", "c one")]
+    shares = shares_of(runs, 2, cast(Estimates, Long()))
+    assert sorted(map(len, shares)) == [2, 4]  # 42 and 84 seconds; the mean is 63
+
+
+def test_adapted_encodings_share_the_training_of_their_origin() -> None:
+    def key(encoding: str, origin: str, seed: int, tune: bool = False) -> Any:
+        planned = cells(tune, start=True)[0]
+        run = cast(Any, planned.run)
+        run.encoding = SimpleNamespace(label=encoding)
+        run.phases = SimpleNamespace(before=SimpleNamespace(encoding=SimpleNamespace(label=origin)))
+        run.seed = seed
+        return shared_training(planned)
+
+    assert key("tape", "rope", 1) == key("alibi", "rope", 1)
+    assert len({key("tape", "rope", 1), key("tape", "nope", 1), key("tape", "rope", 2)}) == 3
+    searches = [key("tape", "rope", 1, True), key("tape", "rope", 2, True)]
+    assert len({*searches, key("alibi", "rope", 1, True)}) == 2

@@ -646,6 +646,11 @@ def test_a_shape_has_about_the_parameters_asked_for(size: str, given: dict[str, 
     assert count_parameters(few) == sum(each.numel() for each in model.parameters())
 
 
+@pytest.mark.parametrize(("parameters", "channels"), [(799_999_999, 64), (800_000_000, 128)])
+def test_large_models_have_wide_heads(parameters: int, channels: int) -> None:
+    assert choose_shape(parameters, 32_000, {}).head_dim == channels
+
+
 def test_seven_billion_is_the_usual_shape() -> None:
     shape = choose_shape(read_size(["7B"]), 32_000, {})
     assert (shape.layers, shape.heads, shape.width, shape.mlp_width) == (32, 32, 4096, 11_008)

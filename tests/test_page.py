@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from made_runs import CURVE, SCORE, put
+from made_runs import CURVE, SCORE, put, read_table
 
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
@@ -22,6 +22,7 @@ from pe_bench.reporting.page import commands, content, prose, write
 from pe_bench.reporting.page.bars import interval_bar, scale_of
 from pe_bench.reporting.page.colours import dark, luminance
 from pe_bench.reporting.page.descriptions import describe_labels, describe_source
+from pe_bench.reporting.page.provenance import describe_training
 from pe_bench.reporting.page.write import NAME, embed, write_page
 from pe_bench.reporting.styles import family_of, styles
 from pe_bench.reporting.tables import make_tables, read_tables
@@ -380,3 +381,14 @@ def test_titles_of_panels_say_what_is_shown(
 def test_labels_are_broken_between_their_options() -> None:
     html = str(prose.breakable("a:b=1,<c=&:"))
     assert html == "a:<wbr>b=<wbr>1,<wbr>&lt;c=<wbr>&amp;:"
+
+
+def test_a_page_says_which_learning_rate_was_used(tmp_path: Path) -> None:
+    train = {"steps": 1000, "batch_size": 8, "lr": 0.003}
+    for name, more in (("given", {}), ("searched", {"tune": {"seeds": [1000]}})):
+        put(tmp_path / name, "rope", CURVE, settings={"train": train, **more})
+    rates = [
+        dict(describe_training(read_table(tmp_path / name)))["learning rate"]
+        for name in ("given", "searched")
+    ]
+    assert rates == ["3e-3", "chosen for every encoding"]

@@ -23,7 +23,7 @@ from pe_bench.registry import plugins
 from pe_bench.registry.attributes import literal_attributes
 from pe_bench.reporting import multiples, panels, pictures
 from pe_bench.reporting.chart_model import Mark
-from pe_bench.reporting.curve_charts import trained_lengths
+from pe_bench.reporting.curve_charts import make_curves, trained_lengths
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.heatmap import save_heatmaps
@@ -161,6 +161,27 @@ def test_views_without_a_place_for_their_numbers_are_left_out(tmp_path: Path) ->
     assert draw(read_table(tmp_path)) == {}
     put(tmp_path, "rope", [mean, replace(mean, length=8)], views=views, axes={})
     assert list(draw(read_table(tmp_path))) == [""]
+
+
+def test_limits_contain_means_and_both_ends_of_error_bars(tmp_path: Path) -> None:
+    put(tmp_path, "rope", CURVE, views=TEST)
+    (chart,) = make_curves(read_table(tmp_path))
+    low, high = chart.y_limits
+    assert low < min(row.ci_low for row in CURVE) and high > max(row.ci_high for row in CURVE)
+    assert high < 4
+
+
+@pytest.mark.parametrize("charts", [1, 2, 5])
+def test_labels_are_as_wide_as_the_panels_of_their_encoding(charts: int, tmp_path: Path) -> None:
+    long = "rope:scaling=dynamic-yarn,factor=2,beta_fast=40,beta_slow=2,truncate=false"
+    for label in ("rope", long):
+        put(tmp_path, label, CURVE, views=TEST)
+    layout = multiples._lay_out(read_table(tmp_path), charts)
+    room = layout.width * charts * multiples.CHARACTERS_PER_INCH
+    (label,) = (text for spec, text in layout.labels.items() if spec == long)
+    words = label.replace("\n", " ").split()
+    assert all(len(line) <= room or line in words for line in label.splitlines())
+    assert ("\n" in label) == (len(" ".join(words)) > room - 0.3 * multiples.CHARACTERS_PER_INCH)
 
 
 def test_every_training_length_is_marked() -> None:

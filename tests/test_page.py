@@ -385,7 +385,7 @@ def test_labels_are_broken_between_their_options() -> None:
 
 def test_a_page_says_which_learning_rate_was_used(tmp_path: Path) -> None:
     train = {"steps": 1000, "batch_size": 8, "lr": 0.003}
-    for name, more in (("given", {}), ("searched", {"tune": {"seeds": [1000]}})):
+    for name, more in (("given", {}), ("searched", {"tune": {"lr": [0.001], "seeds": [1000]}})):
         put(tmp_path / name, "rope", CURVE, settings={"train": train, **more})
     rates = [
         dict(describe_training(read_table(tmp_path / name)))["learning rate"]

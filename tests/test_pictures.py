@@ -21,8 +21,8 @@ from PIL import Image
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.attributes import literal_attributes
-from pe_bench.reporting import multiples, panels, pictures
-from pe_bench.reporting.chart_model import Mark
+from pe_bench.reporting import multiples, panels, pictures, tradeoff
+from pe_bench.reporting.chart_model import CostChart, Mark
 from pe_bench.reporting.curve_charts import make_curves, trained_lengths
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
@@ -182,6 +182,21 @@ def test_labels_are_as_wide_as_the_panels_of_their_encoding(charts: int, tmp_pat
     words = label.replace("\n", " ").split()
     assert all(len(line) <= room or line in words for line in label.splitlines())
     assert ("\n" in label) == (len(" ".join(words)) > room - 0.3 * multiples.CHARACTERS_PER_INCH)
+
+
+def test_the_legend_has_the_encodings_of_all_panels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for label in ("rope", "alibi", "fire"):
+        put(tmp_path, label, CURVE, views=TEST)
+    charts = []
+    for names in (["rope", "alibi"], ["fire", "alibi"]):
+        series = {name: (float(place), 1.0) for place, name in enumerate(names, 1)}
+        sides = dict.fromkeys(names, "right")
+        charts.append(CostChart("a", "b", "x", "y", (0, 3), (0, 2), 0.5, sides, [], series))
+    monkeypatch.setattr(tradeoff, "make_costs", lambda *_: charts)
+    figure = tradeoff.draw_tradeoff(read_table(tmp_path), [])
+    assert legend_of(figure) == ["alibi", "fire", "rope", "best baseline"]
 
 
 def test_every_training_length_is_marked() -> None:

@@ -97,6 +97,28 @@ def test_a_file_holds_them_and_what_else_is_known(tmp_path: Path) -> None:
         read_items(path)
 
 
+BAD = [
+    *(replace(SHARE, **{name: "a\nb"}) for name in ("subset", "metric", "second_axis")),
+    *(
+        replace(SHARE, groups=(Place("all"), Place("all")._replace(**{name: "a\nb"})))
+        for name in ("subset", "metric", "second_axis")
+    ),
+    replace(SHARE, length=-1),
+    replace(SHARE, groups=(Place("all", length=-1),)),
+    replace(SHARE, combine="median"),
+    replace(SHARE, weights=np.ones(3)),
+    replace(SHARE, clusters=np.ones(5)),
+]
+
+
+@pytest.mark.parametrize("cell", BAD)
+def test_a_foreign_file_with_an_impossible_row_is_refused(cell: Items, tmp_path: Path) -> None:
+    path = tmp_path / "items.parquet"
+    write_items(path, [LOSS, cell])
+    with pytest.raises(InputError, match="cannot read .* (has a row|control characters)"):
+        read_items(path)
+
+
 def test_losses_are_kept_bit_by_bit_in_a_smaller_form(tmp_path: Path) -> None:
     """Files of earlier versions, with one dictionary for all items, are read as before."""
     rng = np.random.default_rng(0)

@@ -338,7 +338,8 @@ def _places(column: Any) -> list[tuple[Place, ...]]:
         fields = [structs.field(name).to_pylist() for name in Place._fields]
         flat = [Place(*values) for values in zip(*fields, strict=True)]
         for place in set(flat):
-            if not all(map(is_line, (place.subset, place.metric, place.second_axis))):
+            texts = (place.subset, place.metric, place.second_axis)
+            if not all(map(is_line, texts)) or (place.length or 0) < 0:
                 raise WrongError("has a row with invalid groups")
         if structs.null_count:
             raise WrongError("has a row with invalid groups")

@@ -115,7 +115,7 @@ BAD = [
 def test_a_foreign_file_with_an_impossible_row_is_refused(cell: Items, tmp_path: Path) -> None:
     path = tmp_path / "items.parquet"
     write_items(path, [LOSS, cell])
-    with pytest.raises(InputError, match="cannot read .* (has a row|control characters)"):
+    with pytest.raises(InputError, match=r"cannot read .* (has a row|control characters)"):
         read_items(path)
 
 

@@ -282,6 +282,21 @@ def test_a_trial_that_is_resumed_late_has_no_loss_halfway(tmp_path: Path) -> Non
     assert known[:3] == [None, None, 0.7]
 
 
+def test_only_trials_of_the_first_seed_may_end_as_hopeless(tmp_path: Path) -> None:
+    """A finalist needs the loss of its whole training with each seed."""
+    best: dict[tuple[Candidate, int], float | None] = {}
+
+    def attempt(candidate: Candidate, seed: int, halfway: float | None) -> Trial:
+        best[candidate, seed] = halfway
+        return Trial(0.5, halfway=0.7)
+
+    search(tmp_path).choose(None, (), attempt)
+    first = [halfway for (_, seed), halfway in best.items() if seed == SEEDS[0]]
+    further = [halfway for (_, seed), halfway in best.items() if seed != SEEDS[0]]
+    assert first[0] is None and first[1:] == [0.7] * (len(first) - 1) != []
+    assert further == [None] * len(further) != []
+
+
 @pytest.mark.parametrize(("loss", "ends"), [(1.59, False), (1.61, True)])
 def test_a_trial_of_text_is_hopeless_before_it_has_twice_the_loss(loss: float, ends: bool) -> None:
     assert Watch(100, lambda: 1.0, 1.4)(50, loss) == ends

@@ -186,6 +186,18 @@ def test_an_encoding_without_positions_that_far_keeps_the_other_cells(
     assert f"{limit} positions" in found.notes[0]
 
 
+def test_a_note_says_after_how_many_tokens_logits_are_first_not_finite(tmp_path: Path) -> None:
+    task = make_task(Echo, tmp_path)
+    journal = Journal(tmp_path / "journal.jsonl")
+    for length, tokens in (("3", 7), ("4", 9), ("2", 8)):
+        entry = {"scores": [None], "finite_tokens": tokens, "forward_tokens": 0}
+        journal.add({length: entry | {"decoding_tokens": 0}})
+    found = task.evaluate(echo({0: 4, 1: 4}), "one", 0, journal)
+    assert {row.length for row in found.rows} == {1}
+    (note,) = (note for note in found.notes if "left out" in note)
+    assert note.startswith("one: left out 2 and 3 and 4 ") and note.endswith("after 7 tokens")
+
+
 def test_far_lengths_are_behind_the_gate(tmp_path: Path) -> None:
     task = make_task(EchoFar, tmp_path, samples=5, gate=80)
     rows = measure(task, echo({0: 16, 1: 1}), tmp_path)

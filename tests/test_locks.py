@@ -44,6 +44,14 @@ def test_a_file_system_that_refuses_locks(
         (hold(path) if kind == "hold" else locked(path, "it")).__enter__()
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EMFILE])
+def test_other_errors_are_not_blamed_on_locks(tmp_path: Path, refuse: Refuse, number: int) -> None:
+    refuse(number)
+    with pytest.raises(OSError, match=os.strerror(number)) as caught:
+        hold(tmp_path / "lock").__enter__()
+    assert caught.value.errno == number
+
+
 def test_a_file_system_without_locks(tmp_path: Path, refuse: Refuse) -> None:
     refuse(errno.ENOSYS)
     path = tmp_path / "lock"

@@ -194,11 +194,11 @@ class Encoding(nn.Module):
         return products / math.sqrt(q.shape[-1]) if self.divide_scores else products
 
     def prepare_product(self, k: Tensor, positions: Positions) -> Tensor | None:
-        """Return `positions.prepared`, (B, H, S, F), an input of all `product` calls, or None.
+        """Return `positions.prepared`, (B, H, S, F), for `product` and `rewrite_logits`, or None.
 
-        Called once per layer. A `product` call for a block of queries gets the rows of the keys
-        that these may attend to: all keys up to the last query. Blocks of queries begin at a
-        multiple of `pe_bench.positions.ALIGNED`.
+        Called once per layer. A call for a block of queries gets the rows of the keys that these
+        may attend to: all keys up to the last query. Blocks of queries begin at a multiple of
+        `pe_bench.positions.ALIGNED`.
 
         Args:
             k: (B, H, S, D), after `transform_qk`.

@@ -55,12 +55,24 @@ class Remap(RoPE):
         """
         raise NotImplementedError
 
+    def prepare_product(self, k: Tensor, positions: Positions) -> Tensor | None:
+        """Return all keys in far pairs, (B, H, S, D); None: few keys can be far, or none changes.
+
+        Otherwise each block of queries would rotate its keys again.
+        """
+        _, key = self.far_ids(positions)
+        if key is positions.key or key.shape != positions.key.shape:
+            return None
+        return self._turn(k, key - positions.key)
+
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         query, key = self.far_ids(positions)
         first = key.shape[1]
         # Both are already rotated by their ids, so rotate by the difference.
         q = self._turn(q, query - positions.query)  # (B, H, T, D)
-        if key is not positions.key:
+        if positions.prepared is not None:
+            k = positions.prepared
+        elif key is not positions.key:
             k = self._turn(k[:, :, :first], key - positions.key[:, :first])  # (B, H, n, D)
         far = (q / math.sqrt(q.shape[-1])) @ k.mT  # (B, H, T, n)
         is_far = self.far(positions)[:, None, :, :first]  # (B or 1, 1, T, n)
@@ -75,7 +87,8 @@ class Remap(RoPE):
     def overrides(self, hook: str) -> bool:
         """Return False for the logits in training, so that it uses fused kernels."""
         remaps = self.train_remapped or not self.training
-        return super().overrides(hook) and (hook != "rewrite_logits" or remaps)
+        of_logits = hook in ("prepare_product", "rewrite_logits")
+        return super().overrides(hook) and (remaps or not of_logits)
 
     def _turn(self, x: Tensor, by: Tensor) -> Tensor:
         """Rotate x, (B, H, T, D), by a number of positions, (B or 1, T)."""

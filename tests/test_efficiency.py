@@ -251,6 +251,7 @@ def test_models_train_and_write() -> None:
     first = decoding()
     again = decoding()
     assert torch.equal(first, again) and int(decoding.cache.lengths[0]) == 8 + 3
+    assert [made.model.training for made in (step, prefill, decoding)] == [True, False, False]
     with pytest.raises(InputError, match="it has no cache"):
         Decoding(setting, encoding("rope:scaling=dynamic-ntk,factor=2"), "auto", 3)
 

@@ -105,6 +105,10 @@ def test_an_interrupted_tokenization_leaves_nothing(corpus: Corpus, tmp_path: Pa
         corpus_tokens(corpus, broken, tmp_path / "cache").train[0]()
     (left,) = (tmp_path / "cache" / "tokens").glob("*/*")
     assert left.suffix == ".lock"
+    whole = Mock(wraps=BYTES, vocab_size=260, fingerprint="f", eos=BYTES.eos)
+    (left.parent / "tmp8fks2").write_text("of a process that was killed")
+    corpus_tokens(corpus, whole, tmp_path / "cache").train[0]()
+    assert {path.suffix for path in left.parent.iterdir()} == {".lock", ".arrow", ".json"}
 
 
 CUT: dict[str, Callable[[bytes], bytes]] = {

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -165,6 +166,23 @@ def test_training_is_that_of_rope(name: str) -> None:
     remapped = decoder(f"{name}:train_remapped=true")
     assert torch.equal(remapped(tokens), model.eval()(tokens))
     assert not torch.allclose(model(tokens), rope(tokens), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_keys_that_change_are_rotated_once(name: str) -> None:
+    """In evaluation, for all blocks of queries; the other remaps change no key, or a few."""
+    encoding = make(name)
+    k = torch.randn(1, 2, 40, HEAD_DIM, generator=torch.Generator().manual_seed(0))
+    prepared = hooks.prepare_product(encoding, k, in_order(40, k.device)).prepared
+    assert (prepared is not None) == (name in ("dual-chunk", "rerope", "self-extend"))
+    if prepared is not None:
+        block = in_order(40, k.device).part(torch.arange(32, 40), slice(0, 40))
+        q = k[:, :, 32:]
+        kept = replace(block, prepared=prepared)
+        scores = q @ k.mT
+        logits = [encoding.rewrite_logits(scores, q, k, each) for each in (block, kept)]
+        assert torch.equal(*logits)
+    assert hooks.prepare_product(encoding.train(), k, in_order(40, k.device)).prepared is None
 
 
 @torch.no_grad()

@@ -115,9 +115,9 @@ def by_decoding(model: Decoder, items: Sequences) -> list[bool]:
 @pytest.mark.parametrize("spec", some_slow(NAMES, everyday=("rope", "cope", "randpe")))
 def test_one_forward_pass_is_greedy_decoding(spec: str) -> None:
     model = decoder(spec)
-    items = rows_half_right(model, 48)
+    items = rows_half_right(model, 20)
     assert exact_match(model, items).exact.tolist() == by_decoding(model, items)
-    assert 12 <= exact_match(model, items).exact.sum() <= 36  # both outcomes occur
+    assert 5 <= exact_match(model, items).exact.sum() <= 15  # both outcomes occur
 
 
 def test_which_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,13 +126,11 @@ def ragged(subject: Subject) -> str | None:
     prompts = [tokens[0], tokens[1][:5], tokens[2][:-3]]
     together = generate(model, prompts, max_new_tokens=new_tokens, end=-1)
     for prompt, continued in zip(prompts, together, strict=True):
-        row = list(prompt)
-        finished = torch.tensor([len(prompt) + new_tokens])
-        for _ in range(new_tokens):
-            with torch.no_grad():
-                given = torch.tensor([row], device=subject.device)
-                row.append(int(model(given, final_lengths=finished)[0, -1].argmax()))
-        if row[len(prompt) :] != continued:
+        row = torch.tensor([[*prompt, *continued]], device=subject.device)  # (1, T)
+        with torch.no_grad():
+            logits = model(row, final_lengths=torch.tensor([row.shape[1]]))  # (1, T, V)
+        alone = logits[0, len(prompt) - 1 : -1].argmax(-1)
+        if alone.tolist() != continued:
             return f"a prompt of {len(prompt)} tokens continues differently among longer ones"
     return None
 

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import safetensors.torch
 import torch
+from test_commands import runs_of
 
 import pe_bench
 from pe_bench.cli import main
@@ -29,16 +30,19 @@ from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.pretrained.weights import load_files, make_empty
 from pe_bench.registry import plugins
+from pe_bench.reporting.page.commands import list_commands
 from pe_bench.results.store import read_records
 from pe_bench.runs import initial_weights as origin_module
 from pe_bench.runs.adaptation import go_on
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.initial_weights import load_origin, options_from
-from pe_bench.runs.options import RunOptions
+from pe_bench.runs.options import Places, RunOptions
 from pe_bench.runs.rate_search import TRAININGS
+from pe_bench.runs.rebuild import rebuild
 from pe_bench.runs.resolve import resolve
-from pe_bench.runs.run_record import _find_adaptation
+from pe_bench.runs.run_record import _find_adaptation, make_record
 from pe_bench.runs.sources import find_sources
+from pe_bench.runs.tuning import Tuning, default_rates
 from pe_bench.sequences.eval_points import ID, OOD
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch
@@ -203,6 +207,55 @@ def test_a_passkey_is_zero_shot_unless_prompts_are_trained(
         splits = {point.split for point in task.eval_points("passkey")} & {ID, OOD}
         found.append((task.gate, splits, bool(task.baselines())))
     assert found == [(None, {OOD}, False), (95.0, {ID, OOD}, True)]
+
+
+FURTHER: list[dict[str, Any]] = [
+    {},
+    {"tune": Tuning()},
+    {"tune": Tuning(seeds=(7, 8))},
+    {"tune": Tuning(lr=(0.01, 0.1))},
+    {"adapt": {"lr": 0.01}},
+    {"adapt": {"lr": 0.01}, "tune": Tuning()},
+    {"adapt": {"length": 16}, "tune": Tuning(lr=(0.01, 0.1))},
+    {"adapt": {"method": "encoding", "also": "norms"}},
+    {"adapt": {"batch_size": 2, "schedule": "linear"}},
+]
+
+
+@pytest.mark.parametrize("origin", ["rope", "a checkpoint"])
+def test_what_changes_further_training_makes_another_run(
+    checkpoint: Path, tmp_path: Path, origin: str
+) -> None:
+    """Its record and the command in it make the same run again."""
+    loaded = origin == "a checkpoint"
+    folders: dict[Path, dict[str, Any]] = {}
+    for given in FURTHER:
+        adapt = {"steps": 2, **given.get("adapt", {})}
+        changes: dict[str, Any] = {"adapt": adapt, "tune": given.get("tune")}
+        shared: dict[str, Any] = {"train": {"length": 32}, "cache": tmp_path / "cache"}
+        options = RunOptions(origin=str(checkpoint) if loaded else origin, **shared, **changes)
+        run = RunFactory(options, tmp_path).run("tape", SMALL, 3)
+        assert run.folder not in folders, (given, folders[run.folder])
+        folders[run.folder] = given
+        record = make_record(
+            "done", run.resolved, run.phases, 3, 0, subsets=run.resolved.task.subsets
+        )
+        task, encoding = rebuild(record, tmp_path / "scratch", Places())
+        assert replace(run, resolved=task, encoding=encoding).folder == run.folder
+        assert ("--tune" in (record.options or ())) == ("tune" in given)
+        (command,) = list_commands([record])
+        (made,) = runs_of(command)
+        assert made.folder.parts[-3:] == run.folder.parts[-3:]
+
+
+def test_rates_of_further_training_are_given_once(checkpoint: Path, tmp_path: Path) -> None:
+    adapt = {"steps": 2, "lr": 0.01}
+    shared: dict[str, Any] = {"train": {"length": 32}, "cache": tmp_path, "adapt": adapt}
+    tune = Tuning(lr=(0.02, 0.1))
+    with pytest.raises(InputError, match=r"adapt\.lr has no effect together with tune\.lr: leave"):
+        RunFactory(RunOptions(origin=str(checkpoint), tune=tune, **shared)).task(SMALL)
+    searched = RunFactory(RunOptions(origin="rope", tune=tune, **shared)).task(SMALL).tuning
+    assert searched is not None and searched.lr == default_rates(0.01)  # tune.lr is that of `rope`
 
 
 @pytest.mark.slow

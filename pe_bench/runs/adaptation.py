@@ -15,7 +15,7 @@ from pe_bench.results.labels import ARROW
 from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import IRRELEVANT, ResolvedTask
-from pe_bench.runs.tuning import default_rates
+from pe_bench.runs.tuning import Tuning, default_rates
 from pe_bench.task import Task
 from pe_bench.train.adaptation_methods import check_libraries
 
@@ -48,7 +48,8 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
     `options.adapt` asks for them.
 
     Raises:
-        InputError: the task or its model does not support an option of `options.adapt`.
+        InputError: the task or its model does not support an option of `options.adapt`, or the
+            option has no effect.
     """
     if not (task.train.steps or task.start or isinstance(origin, Pretrained)):
         raise InputError("--from has no effect: the task trains nothing")
@@ -62,9 +63,9 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
         raise InputError("adapt.targets has gate_proj, but the MLP of this model has no gate")
     check_libraries(config)
     settings = {**task.settings, "from": {"encoding": origin.label, "version": origin.version}}
-    tuning = None
-    if options.tune and config.steps:
-        tuning = replace(options.tune, lr=default_rates(config.lr), values=False)
+    tuning = _tuning(options, config, origin)
+    if tuning and isinstance(origin, Pretrained):  # otherwise they have the search of the origin
+        settings["tune"] = tuning.settings
     return replace(
         task,
         train=config,
@@ -74,6 +75,23 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
         adapting=_adapting(task, config),
         first_step=task.train.steps,
     )
+
+
+def _tuning(options: RunOptions, config: AdaptConfig, origin: Plugin) -> Tuning | None:
+    """Return the rates to try in further training.
+
+    The user's rates are for the training of the origin, if that is trained here, and otherwise for
+    the further training.
+
+    Raises:
+        InputError: a rate is given twice.
+    """
+    if options.tune is None or not config.steps:
+        return None
+    rates = options.tune.lr if isinstance(origin, Pretrained) else ()
+    if rates and "lr" in options.adapt:
+        raise InputError("adapt.lr has no effect together with tune.lr: leave one of them out")
+    return replace(options.tune, lr=rates or default_rates(config.lr), values=False)
 
 
 def take_over(

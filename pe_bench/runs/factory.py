@@ -81,12 +81,11 @@ class RunFactory:
         if (spec, asked) not in self._tasks:
             shape = self.origin.checkpoint.model if isinstance(self.origin, Pretrained) else None
             task = resolve(self.options, spec, asked=asked, shape=shape)
-            task = replace(task, words=command_words(self._given, task))
             if task.task.measures_time:
                 task = task.under(self._conditions)
-            if self.origin is not None:
-                task = self._go_on(task, self.origin)
-            self._tasks[spec, asked] = task
+            made = task if self.origin is None else self._go_on(task, self.origin)
+            searched = replace(task, tuning=task.tuning or made.tuning)
+            self._tasks[spec, asked] = replace(made, words=command_words(self._given, searched))
         return self._tasks[spec, asked]
 
     def adapted(self, encoding: Plugin, task: ResolvedTask) -> Plugin:

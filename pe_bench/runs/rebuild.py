@@ -16,7 +16,7 @@ from pe_bench.results.record import RunRecord
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import Places, RunOptions
 from pe_bench.runs.resolve import ResolvedTask
-from pe_bench.runs.tuning import Tuning
+from pe_bench.runs.tuning import Tuning, default_rates
 from pe_bench.system.files import cache_folder
 from pe_bench.task import Preset, Task
 
@@ -73,8 +73,14 @@ def _go_on(options: RunOptions, record: RunRecord, places: Places) -> RunOptions
         return replace(options, origin=origin.given, adapt=adapt)
     if not folder.is_dir():
         raise InputError(f"there is no checkpoint {folder}: give its folder with --from DIR")
+    tune = options.tune
+    if tune and tune.lr == default_rates(adapt["lr"]):
+        tune = replace(tune, lr=())
+    elif tune:
+        del adapt["lr"]  # without effect
     return replace(
         options,
+        tune=tune,
         origin=str(folder),
         adapt=adapt,
         train={"length": record.settings["train"]["length"]},

@@ -138,7 +138,7 @@ def test_backends_have_the_errors_of_the_formula(case: str) -> None:
     exact = decoder(spec, channels).double()
     exact.load_state_dict(weights)
     truth = results(exact, tokens, "eager")
-    if case not in LONG:
+    if case not in LONG and case not in EVERYDAY:  # the quick tests have float32 alone
         check_bfloat16(spec, model, tokens, truth)
     wide = decoder(spec, channels)
     wide.load_state_dict(weights)

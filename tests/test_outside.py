@@ -101,7 +101,7 @@ EACH = settings(
 )
 
 
-@settings(EACH, max_examples=8)
+@settings(EACH, max_examples=6)
 @given(data=st.data())
 def test_a_mutated_export(export: Path, data: st.DataObject) -> None:
     try_all(data, export, with_report=False)

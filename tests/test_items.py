@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,22 +98,26 @@ def test_a_file_holds_them_and_what_else_is_known(tmp_path: Path) -> None:
         read_items(path)
 
 
-BAD = [
-    *(replace(SHARE, **{name: "a\nb"}) for name in ("subset", "metric", "second_axis")),
-    *(
-        replace(SHARE, groups=(Place("all"), Place("all")._replace(**{name: "a\nb"})))
-        for name in ("subset", "metric", "second_axis")
-    ),
-    replace(SHARE, length=-1),
-    replace(SHARE, groups=(Place("all", length=-1),)),
-    replace(SHARE, combine="median"),
-    replace(SHARE, weights=np.ones(3)),
-    replace(SHARE, clusters=np.ones(5)),
+BAD: list[dict[str, Any]] = [
+    {"subset": "a\nb"},
+    {"metric": "a\nb"},
+    {"second_axis": "a\nb"},
+    {"groups": (Place("all"), Place("a\nb"))},
+    {"groups": (Place("all"), Place("all", "a\nb"))},
+    {"groups": (Place("all"), Place("all", second_axis="a\nb"))},
+    {"groups": (Place("all", length=-1),)},
+    {"length": -1},
+    {"combine": "median"},
+    {"weights": np.ones(3)},
+    {"clusters": np.ones(5)},
 ]
 
 
-@pytest.mark.parametrize("cell", BAD)
-def test_a_foreign_file_with_an_impossible_row_is_refused(cell: Items, tmp_path: Path) -> None:
+@pytest.mark.parametrize("changes", BAD)
+def test_a_foreign_file_with_an_impossible_row_is_refused(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    cell = replace(SHARE, **changes)
     path = tmp_path / "items.parquet"
     write_items(path, [LOSS, cell])
     with pytest.raises(InputError, match=r"cannot read .* (has a row|control characters)"):

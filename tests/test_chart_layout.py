@@ -32,6 +32,8 @@ def test_ticks_are_few_and_have_the_last_value() -> None:
     assert layout.keep_apart([1, 2, 3, 4, 5, 6, 7, 8], log=True) == [1, 2, 3, 4, 6, 8]
     wide = [2048, 4096, 8192, 12288, 16384]  # of these labels, the last two would touch
     assert layout.keep_apart(wide, log=True) == [2048, 4096, 8192, 16384]
+    narrow = layout.keep_apart([2.0**n for n in range(7, 15)], log=True, characters=36)
+    assert narrow == [128, 256, 512, 1024, 4096, 16384]
     many = layout.keep_apart(list(range(4, 401)), log=False)
     assert len(many) <= layout.MOST_TICKS + 1 and many[-1] == 400
     assert layout.even_ticks([8, 16, 32]) == [(0.5, "8"), (1.5, "16"), (2.5, "32")]

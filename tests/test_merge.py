@@ -18,7 +18,7 @@ from pe_bench.cli import main
 from pe_bench.reporting.frames import read_results
 from pe_bench.results.identity import digest_settings
 from pe_bench.results.learning_curves import FILE
-from pe_bench.results.measurement import CSV_COLUMNS
+from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.store import EXPORTED, PACKED_ROWS, baselines_path, read_records
 from pe_bench.results.views import Headline
 from pe_bench.system.sealed import read_sealed, write_sealed
@@ -205,6 +205,24 @@ def test_references_and_choices_of_learning_rates_come_along(
     assert f"(all: 3e-3) than in {copy} (all: 1e-2), which stay" in found
     assert f"{theirs} has other baselines than" in found
     assert read_sealed(copy, of=copy.stem)["lr"] == {"all": 0.01}
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        (replace(SCORE, value=SCORE.value * (1 + 1e-13)), 0),
+        (replace(SCORE, value=SCORE.value * (1 + 1e-6)), 1),
+        (replace(SCORE, subset="other"), 1),
+    ],
+)
+def test_baselines_are_the_same_up_to_rounding(tmp_path: Path, row: Measurement, code: int) -> None:
+    """Another processor adds numbers in another order."""
+    for folder, rows in ((tmp_path / "a", [SCORE]), (tmp_path / "b", [row])):
+        put(folder, "rope", [SCORE], views=TEST)
+        path = baselines_path(folder, "lm", "5e77")
+        path.parent.mkdir()
+        write_rows(path, rows, task="lm", encoding="guessing")
+    assert merge(tmp_path / "b", to=tmp_path / "a") == code
 
 
 def test_of_two_versions_of_references_the_later_one_stays(

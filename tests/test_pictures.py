@@ -153,6 +153,14 @@ def test_names_are_broken_only_where_a_line_is_too_short_for_them() -> None:
     assert panels.wrap([title], 15, per_inch=1) == "chained-facts ·\ndata=chained-\nfacts-v2"
 
 
+@pytest.mark.parametrize("word", ["WWWW", "iiii"])
+def test_a_title_of_wide_characters_ends_in_the_picture(word: str) -> None:
+    figure = Figure(figsize=(6, 2))
+    title = panels.set_title(figure, " ".join([word] * 40), beside=1.5)
+    assert title.get_window_extent().x1 <= (6 - 1.5) * figure.dpi
+    assert title.get_text().split() == [word] * 40
+
+
 @pytest.mark.slow
 def test_views_without_a_place_for_their_numbers_are_left_out(tmp_path: Path) -> None:
     mean = Measurement("test", "em", 5.0, 9)

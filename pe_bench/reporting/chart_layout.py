@@ -58,22 +58,29 @@ def place_in(limits: Limits, value: float, *, log: bool = False) -> float:
     return (value - limits[0]) / (limits[1] - limits[0])
 
 
-def keep_apart(values: Sequence[float], *, log: bool, most: int = MOST_TICKS) -> list[float]:
+def keep_apart(
+    values: Sequence[float],
+    *,
+    log: bool,
+    most: int = MOST_TICKS,
+    characters: float = CHARACTERS,
+) -> list[float]:
     """Select values whose tick labels do not overlap. The last value is always included.
 
     Args:
         values: candidates for ticks, ascending; positive if `log`.
         log: whether the axis is logarithmic.
         most: maximum number of labels.
+        characters: number of characters of tick labels that fit between the first and last value.
     """
     places = [math.log(value) if log else value for value in values]
     extent = places[-1] - places[0]
     least = max(extent / most, 0.05 if log else 0.0)
-    widths = [len(f"{value:,.0f}") * extent / CHARACTERS for value in values]
+    widths = [len(f"{value:,.0f}") * extent / characters for value in values]
     kept: list[int] = []
     for index in reversed(range(len(values))):
         last = kept[-1] if kept else index
-        room = (widths[last] + widths[index]) / 2 + extent / CHARACTERS
+        room = (widths[last] + widths[index]) / 2 + extent / characters
         if not kept or places[last] - places[index] >= max(least, room):
             kept.append(index)
     return [values[index] for index in reversed(kept)]

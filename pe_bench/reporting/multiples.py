@@ -24,6 +24,7 @@ from pe_bench.results.items import Floats
 MOST_CURVES = 8  # maximum number of curves in a panel
 COLUMNS = 4  # maximum number of panels per row if several encodings share a row
 LABELS_PER_INCH = 3  # tick labels of lengths per inch
+TICK_CHARACTERS_PER_INCH = 13  # characters of these labels per inch, without the panel's margins
 LINE = 0.16  # height of a line of the label above a panel, inches
 BEHIND = "0.84"  # grey of the other encodings
 BOLD = "0.45"  # grey of the reference encoding on logarithmic axes
@@ -209,9 +210,8 @@ def _join(
 def _set_axes(axis: Axes, chart: CurveChart, layout: Layout) -> None:
     """Set ticks, labels and limits of the axes of a column, without labels of heights."""
     fit = int(layout.width * LABELS_PER_INCH)
-    lengths = chart.ticks
-    if len(lengths) > fit:
-        lengths = keep_apart(lengths, log=chart.log_x, most=fit)
+    room = layout.width * TICK_CHARACTERS_PER_INCH
+    lengths = keep_apart(chart.ticks, log=chart.log_x, most=fit, characters=room)
     panels.set_lengths(axis, lengths, log=chart.log_x)
     axis.set_xlim(*chart.x_limits)
     axis.set_xlabel(textwrap.fill(chart.x, int(layout.width * 11)))

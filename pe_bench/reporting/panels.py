@@ -94,8 +94,13 @@ def set_title(figure: Figure, *lines: str, beside: float = 0.0) -> Text:
         lines: the lines.
         beside: width reserved for a legend, inches.
     """
-    text = wrap(lines, figure.get_figwidth() - beside, TITLE_PER_INCH)
-    return figure.suptitle(text, x=0.01, ha="left", fontsize=11)
+    room = figure.get_figwidth() - beside
+    per_inch = TITLE_PER_INCH
+    title = figure.suptitle(wrap(lines, room, per_inch), x=0.01, ha="left", fontsize=11)
+    while title.get_window_extent().x1 > room * figure.dpi and per_inch > TITLE_PER_INCH / 2:
+        per_inch *= 0.95  # its characters are wider than usual
+        title.set_text(wrap(lines, room, per_inch))
+    return title
 
 
 def wrap(lines: Iterable[str], width: float, per_inch: float = CHARACTERS_PER_INCH) -> str:

@@ -161,6 +161,9 @@ def test_a_record_contains_a_checkpoint_and_its_task(
             {},
             None,
         )
+    tune = Tuning(lr=(0.1, 0.2))  # a record from elsewhere may have no rate
+    found = rebuilding._go_on(replace(usual, tune=tune), recorded, Places())
+    assert (found.tune, found.adapt) == (tune, {"steps": 3, "batch_size": 2})
     with pytest.raises(InputError, match="--from has no effect: the model of this run starts from"):
         rebuild(record_of(planned(tmp_path)), tmp_path, Places(origin=tmp_path))
 

@@ -56,9 +56,9 @@ class Remap(RoPE):
         raise NotImplementedError
 
     def prepare_product(self, k: Tensor, positions: Positions) -> Tensor | None:
-        """Return all keys in far pairs, (B, H, S, D); None: few keys can be far, or none changes.
+        """Return the keys as they are in far pairs, (B, H, S, D), once for all blocks of queries.
 
-        Otherwise each block of queries would rotate its keys again.
+        Return None if only a few keys can be far, or if far keys keep their ids.
         """
         _, key = self.far_ids(positions)
         if key is positions.key or key.shape != positions.key.shape:

@@ -294,6 +294,26 @@ def _merge_baselines(path: Path, target: Path, found: Merge) -> None:
         found.complaints.append(f"{path} has other baselines than {copy}, which stay")
 
 
+def _same_rows(first: Path, second: Path) -> bool:
+    """Return whether two files have the same rows, up to the rounding of another processor."""
+    if sum_of(first) == sum_of(second):
+        return True
+    try:
+        lines, others = read_lines(first), read_lines(second)
+    except InputError:
+        return False
+    cells = [cell for line in lines for cell in line]
+    other_cells = [cell for line in others for cell in line]
+    return len(cells) == len(other_cells) and all(map(_same_cell, cells, other_cells))
+
+
+def _same_cell(first: str, second: str) -> bool:
+    try:
+        return first == second or math.isclose(float(first), float(second), rel_tol=ROUNDING)
+    except ValueError:
+        return False
+
+
 def _version_of(path: Path) -> int:
     """Return the version of a file of baselines; 1 if it has no seal.
 
@@ -382,23 +402,3 @@ def _numbers(record: RunRecord) -> dict[tuple[str, ...], tuple[str, ...]]:
 def _where(record: RunRecord) -> str:
     """Return the path of a run, for messages."""
     return f"{record.folder} ({record.name})" if record.exported else f"{record.folder}"
-
-
-def _same_rows(first: Path, second: Path) -> bool:
-    """Return whether two files have the same rows, up to the rounding of another processor."""
-    if sum_of(first) == sum_of(second):
-        return True
-    try:
-        lines, others = read_lines(first), read_lines(second)
-    except InputError:
-        return False
-    cells = [cell for line in lines for cell in line]
-    other_cells = [cell for line in others for cell in line]
-    return len(cells) == len(other_cells) and all(map(_same_cell, cells, other_cells))
-
-
-def _same_cell(first: str, second: str) -> bool:
-    try:
-        return first == second or math.isclose(float(first), float(second), rel_tol=ROUNDING)
-    except ValueError:
-        return False

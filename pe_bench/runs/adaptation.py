@@ -48,7 +48,7 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
     `options.adapt` asks for them.
 
     Raises:
-        InputError: the task or its model does not support an option of `options.adapt`, or the
+        InputError: the task or its model does not support an option of `options.adapt`, or an
             option has no effect.
     """
     if not (task.train.steps or task.start or isinstance(origin, Pretrained)):
@@ -64,7 +64,7 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
     check_libraries(config)
     settings = {**task.settings, "from": {"encoding": origin.label, "version": origin.version}}
     tuning = _tuning(options, config, origin)
-    if tuning and isinstance(origin, Pretrained):  # otherwise they have the search of the origin
+    if tuning and isinstance(origin, Pretrained):  # others have it from the training of the origin
         settings["tune"] = tuning.settings
     return replace(
         task,
@@ -78,13 +78,13 @@ def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTa
 
 
 def _tuning(options: RunOptions, config: AdaptConfig, origin: Plugin) -> Tuning | None:
-    """Return the rates to try in further training.
+    """Return the search for the learning rate of further training, or None.
 
-    The user's rates are for the training of the origin, if that is trained here, and otherwise for
-    the further training.
+    If the origin is a checkpoint, `tune.lr` has the rates to try. Otherwise `tune.lr` is for the
+    training of the origin, and the rates to try are multiples of `adapt.lr`.
 
     Raises:
-        InputError: a rate is given twice.
+        InputError: `adapt.lr` is given, but the search does not use it.
     """
     if options.tune is None or not config.steps:
         return None

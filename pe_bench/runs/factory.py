@@ -84,6 +84,7 @@ class RunFactory:
             if task.task.measures_time:
                 task = task.under(self._conditions)
             made = task if self.origin is None else self._go_on(task, self.origin)
+            # The first training, further training, or both may have a search.
             searched = replace(task, tuning=task.tuning or made.tuning)
             self._tasks[spec, asked] = replace(made, words=command_words(self._given, searched))
         return self._tasks[spec, asked]

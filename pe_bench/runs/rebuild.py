@@ -74,10 +74,11 @@ def _go_on(options: RunOptions, record: RunRecord, places: Places) -> RunOptions
     if not folder.is_dir():
         raise InputError(f"there is no checkpoint {folder}: give its folder with --from DIR")
     tune = options.tune
-    if tune and tune.lr == default_rates(adapt["lr"]):
-        tune = replace(tune, lr=())
-    elif tune:
-        del adapt["lr"]  # without effect
+    if tune and "lr" in adapt:
+        if tune.lr == default_rates(adapt["lr"]):
+            tune = replace(tune, lr=())  # they follow from adapt.lr
+        else:
+            del adapt["lr"]  # has no effect on a search with given rates
     return replace(
         options,
         tune=tune,

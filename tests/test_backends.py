@@ -103,7 +103,7 @@ def of_others(model: Decoder, tokens: Tensor) -> Iterator[tuple[Backend, dict[st
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked, "MAX_QUERIES", 48)
+    monkeypatch.setitem(blocked.MAX_QUERIES, "cpu", 48)
 
 
 @pytest.fixture(autouse=True)
@@ -169,7 +169,7 @@ def test_blocks_of_rows_with_unequal_pasts(spec: str, monkeypatch: pytest.Monkey
     model = decoder(spec, 16).double()
     if not model.encoding.prefix_consistent:
         pytest.skip("cannot be cached")
-    monkeypatch.setattr(blocked, "MAX_QUERIES", 8)
+    monkeypatch.setitem(blocked.MAX_QUERIES, "cpu", 8)
     _, tokens, _ = parts(f"{spec}, 63 x 16")
     outputs = []
     for backend in ("eager", "blocked"):

@@ -138,7 +138,7 @@ def test_another_backend_is_used_if_flex_does_not_compile(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("of", ["plain", "distance"])
 def test_blocks_of_keys_in_any_order(of: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache that drops keys has columns for each row, some of which are missing."""
-    monkeypatch.setattr(blocked, "MAX_QUERIES", 4)
+    monkeypatch.setitem(blocked.MAX_QUERIES, "cpu", 4)
     monkeypatch.setattr(blocked, "MIN_QUERIES", 4)
     new = 6
     columns = torch.stack([torch.arange(T) + 3, torch.arange(T) - 4])
@@ -168,3 +168,42 @@ def test_settings_have_a_block_that_is_not_that_of_a_llama() -> None:
     other = ModelConfig(block=BlockConfig(norm="fixed", gated=False)).settings["block"]
     assert (other["norm"], other["gated"]) == ("fixed", False) and "bias" not in other
     assert "bias" in ModelConfig(block=BlockConfig(bias=True)).settings["block"]
+
+
+def test_a_backward_pass_that_does_not_compile_is_tried_before_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class InductorError(RuntimeError):
+        pass
+
+    class Fragile(torch.autograd.Function):
+        """Adds 1; its backward pass compiles with the last block sizes only."""
+
+        @staticmethod
+        def forward(ctx: Any, q: Tensor, number: int) -> Tensor:
+            ctx.number = number
+            return q + 1
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+            passes.append(ctx.number)
+            if ctx.number < len(flex.KERNEL_OPTIONS) - 1:
+                raise InductorError("out of shared memory")
+            return grads[0], None
+
+    def compiled(q: Tensor, *, kernel_options: dict[str, int]) -> Tensor:
+        return Fragile.apply(q, flex.KERNEL_OPTIONS.index(kernel_options))
+
+    passes: list[int] = []
+    compiler: Any = SimpleNamespace(InductorError=InductorError)
+    monkeypatch.setitem(sys.modules, "torch._inductor.exc", compiler)
+    monkeypatch.setattr(flex, "_options", {})
+    monkeypatch.setattr(flex, "_differentiated", set())
+    monkeypatch.setattr(flex, "_compiled", lambda: compiled)
+    q = torch.ones(2, requires_grad=True)
+    for _ in range(2):
+        flex._compile_first(("key",), [q])(q).sum().backward()
+    last = len(flex.KERNEL_OPTIONS) - 1
+    assert passes == [*range(last + 1), last, last]
+    assert q.grad is not None
+    assert q.grad.tolist() == [2, 2]

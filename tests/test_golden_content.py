@@ -219,7 +219,7 @@ def test_path_in_blocks_is_the_same(
 ) -> None:
     """Queries of a block are consecutive, and a chunk begins with the first of them."""
     monkeypatch.setattr(path, "CHUNK", 8)
-    monkeypatch.setattr(blocked, "MAX_QUERIES", 20)
+    monkeypatch.setitem(blocked.MAX_QUERIES, "cpu", 20)
     torch.manual_seed(0)
     layer = AttentionLayer(SHAPE, PaTH).double()
     layer.encoding.visible = Visibility(window)

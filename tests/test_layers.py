@@ -60,7 +60,7 @@ def test_visibility(name: str) -> None:
 def test_backends_leave_out_what_is_hidden(
     name: str, backend: Any, of: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocked, "MAX_QUERIES", 4)
+    monkeypatch.setitem(blocked.MAX_QUERIES, "cpu", 4)
     monkeypatch.setattr(blocked, "MIN_QUERIES", 4)
     monkeypatch.setattr(attention, "FLEX_DEVICES", ["cpu"])
     monkeypatch.setattr(torch_flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)

@@ -344,7 +344,7 @@ def _serving(model: Decoder, tokens: Tensor) -> Iterator[Backend]:
 def _small_blocks() -> Iterator[None]:
     """Divide even short sequences into blocks inside the context."""
     kept = blocked.MAX_QUERIES
-    blocked.MAX_QUERIES = blocked.MIN_QUERIES
+    blocked.MAX_QUERIES = dict.fromkeys(blocked.MAX_QUERIES, blocked.MIN_QUERIES)
     try:
         yield
     finally:

@@ -109,7 +109,8 @@ def _after(ledger: _Ledger, layer: int, rest: int) -> Callable[..., None]:
 def _one_block() -> Iterator[None]:
     """Treat all queries of a row as one block inside the context, so that no key is skipped."""
     kept = blocked.MIN_QUERIES, blocked.MAX_QUERIES
-    blocked.MIN_QUERIES = blocked.MAX_QUERIES = 2**30
+    blocked.MIN_QUERIES = 2**30
+    blocked.MAX_QUERIES = dict.fromkeys(blocked.MAX_QUERIES, 2**30)
     try:
         yield
     finally:

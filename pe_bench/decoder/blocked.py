@@ -22,7 +22,12 @@ fewer blocks are faster; 2^27 logits are half a GiB in float32.
 """
 
 MIN_QUERIES = 16
-MAX_QUERIES = 256
+MAX_QUERIES = {"cpu": 256, "cuda": 2048}
+"""Maximum number of queries per block, by type of device.
+
+Larger blocks skip fewer products of masked keys. On a GPU, the time of a small block is that of
+starting its kernels.
+"""
 
 LARGER = 2
 """Factor on LOGITS if a product is prepared, which has a small cost for each block."""
@@ -204,9 +209,9 @@ def blocks(q: Tensor, k: Tensor, terms: LogitTerms) -> Iterator[QueryBlock]:
     span = min(keys, (terms.visible.kept or keys) + terms.visible.first)
     aligned = 1 if terms.prepared is None else ALIGNED
     larger = 1 if terms.prepared is None else LARGER
-    logits = LOGITS.get(q.device.type, LOGITS["cpu"])
-    size = larger * logits // (q.shape[0] * q.shape[1] * span)
-    size = max(min(max(size, MIN_QUERIES), MAX_QUERIES), aligned)  # at least one chunk
+    device = q.device.type if q.device.type in LOGITS else "cpu"
+    size = larger * LOGITS[device] // (q.shape[0] * q.shape[1] * span)
+    size = max(min(max(size, MIN_QUERIES), MAX_QUERIES[device]), aligned)  # at least one chunk
     stop = 0
     while stop < length:
         start = stop

@@ -5,8 +5,8 @@ uncompiled, for tests only: it is slow, needs T x S memory and has no gradient.
 """
 
 import functools
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard, cast
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +35,8 @@ COPIES = 16
 Signature = tuple[object, ...]
 _options: dict[Signature, int] = {}
 """Index of the block sizes that compile; len(KERNEL_OPTIONS): none."""
+_differentiated: set[Signature] = set()
+"""Signatures whose backward pass has been compiled."""
 
 
 def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor:
@@ -45,7 +47,11 @@ def flex_attention(q: Tensor, k: Tensor, v: Tensor, terms: LogitTerms) -> Tensor
     Raises:
         CompilationError: the kernel cannot be compiled for this GPU.
     """
-    attention = _compile_first(_signature(q, v, terms)) if q.is_cuda else _uncompiled()
+    if q.is_cuda:
+        learned = [t for t in (q, k, v, terms.by_distance, terms.separable) if _is_learned(t)]
+        attention = _compile_first(_signature(q, v, terms), learned)
+    else:
+        attention = _uncompiled()
     attend = functools.partial(
         attention,
         q,
@@ -84,8 +90,13 @@ def compiles(q: Tensor, v: Tensor, terms: LogitTerms) -> bool:
     return _options.get(_signature(q, v, terms), 0) < len(KERNEL_OPTIONS)
 
 
-def _compile_first(key: Signature) -> Callable[..., Any]:
-    """Return flex attention with the first block sizes that compile."""
+def _compile_first(key: Signature, learned: Sequence[Tensor] = ()) -> Callable[..., Any]:
+    """Return flex attention with the first block sizes that compile.
+
+    Args:
+        key: what the kernel depends on.
+        learned: tensors that the backward pass computes the gradients of.
+    """
 
     from torch._inductor.exc import InductorError  # imported here, because it takes a second
 
@@ -93,8 +104,12 @@ def _compile_first(key: Signature) -> Callable[..., Any]:
         reason: Exception | None = None
         for number in range(_options.get(key, 0), len(KERNEL_OPTIONS)):
             _options[key] = number
+            compiled = functools.partial(_compiled(), kernel_options=KERNEL_OPTIONS[number])
             try:
-                return _compiled()(*args, kernel_options=KERNEL_OPTIONS[number], **keywords)
+                if learned and key not in _differentiated:
+                    _differentiate(functools.partial(compiled, *args, **keywords), learned)
+                    _differentiated.add(key)
+                return compiled(*args, **keywords)
             except torch.OutOfMemoryError:
                 raise
             except InductorError as error:
@@ -103,6 +118,18 @@ def _compile_first(key: Signature) -> Callable[..., Any]:
         raise CompilationError(str(reason).partition("\n")[0])
 
     return attention
+
+
+def _differentiate(attend: Callable[[], Any], learned: Sequence[Tensor]) -> None:
+    """Compile the backward pass, which torch would otherwise do in the backward pass of the model.
+
+    If it failed there, it would be too late to try other block sizes.
+    """
+    # Checkpointed layers recompute what is saved; this pass has to save it.
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved):
+        found = attend()
+        out = found[0] if isinstance(found, tuple) else found
+        torch.autograd.grad(out, learned, torch.zeros_like(out), allow_unused=True)
 
 
 @functools.cache
@@ -141,7 +168,7 @@ def _score_mod(q: Tensor, terms: LogitTerms) -> Callable[..., Tensor] | None:
     if by_distance is None and c is None:
         return None
     table = None
-    if by_distance is not None and _is_learned(by_distance):
+    if _is_learned(by_distance):
         table = _copies(by_distance[None], q)  # (B, H, COPIES, S)
     # The kernel reads c in its own precision and without a gradient. Added zeros carry the
     # gradients with respect to c of the query and of the key. Softmax ignores the term of the
@@ -170,8 +197,8 @@ def _score_mod(q: Tensor, terms: LogitTerms) -> Callable[..., Tensor] | None:
     return add
 
 
-def _is_learned(term: Tensor) -> bool:
-    return term.requires_grad and torch.is_grad_enabled()
+def _is_learned(term: Tensor | None) -> TypeGuard[Tensor]:
+    return term is not None and term.requires_grad and torch.is_grad_enabled()
 
 
 def _copies(term: Tensor, q: Tensor) -> Tensor:

@@ -14,6 +14,8 @@ This evaluator has no weights and no positions, so the keys are the same for all
 favour none. It detects only repetition, which a copying head could use.
 """
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -65,6 +67,7 @@ class MatchModel:
         return found
 
 
+@lru_cache(maxsize=2)
 def fit_match_model(tables: NgramTables, length: int, tail: int) -> MatchModel:
     """Return the evaluator, fitted to windows spread evenly over the text of the tables.
 
@@ -105,21 +108,29 @@ def longest_matches(text: Ids, tail: int) -> tuple[Ids, Ids]:
         Ids (tail,), -1 if the preceding token has no earlier occurrence, and lengths of the matches
         (tail,) from 0 to `MAX_MATCH`.
     """
-    places = np.arange(len(text) - tail, len(text))
-    ends = np.arange(len(text) - 1)  # possible ends of a match
-    same = text[places - 1][:, None] == text[:-1]  # (tail, T - 1)
-    same &= ends < places[:, None] - 1
-    row, end = np.nonzero(same)
-    lengths = np.ones(len(row), np.int64)
-    alive = np.arange(len(row))
-    for length in range(1, MAX_MATCH):
-        alive = alive[end[alive] >= length]
-        before = text[places[row[alive]] - 1 - length]
-        alive = alive[text[end[alive] - length] == before]
-        lengths[alive] = length + 1
+    asked = np.arange(len(text) - tail, len(text)) - 1  # the ends of the strings to find
     predicted = np.full(tail, -1)
     longest = np.zeros(tail, np.int64)
-    order = np.lexsort((end, lengths))  # the last match of a row is the longest, then the latest
-    predicted[row[order]] = text[end[order] + 1]
-    longest[row[order]] = lengths[order]
+    strings = text  # number of the string of `length` tokens that ends at each position
+    for length in range(1, MAX_MATCH + 1):
+        earlier = _earlier_places(strings)
+        found = (earlier[asked] >= 0) & (longest == length - 1)
+        if not found.any():
+            break
+        predicted[found] = text[earlier[asked[found]] + 1]
+        longest[found] = length
+        # A string that is one token longer is the pair of the string before and the token.
+        pairs = np.full(len(text), -1)
+        pairs[1:] = strings[:-1] * (text.max() + 1) + text[1:]
+        pairs[:length] = -np.arange(1, length + 1)  # too close to the start
+        _, strings = np.unique(pairs, return_inverse=True)
     return predicted, longest
+
+
+def _earlier_places(strings: Ids) -> Ids:
+    """Return the last earlier place of the same number, (T,); -1: there is none."""
+    order = np.argsort(strings, kind="stable")
+    same = strings[order[1:]] == strings[order[:-1]]
+    earlier = np.full(len(strings), -1)
+    earlier[order[1:][same]] = order[:-1][same]
+    return earlier

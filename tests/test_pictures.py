@@ -27,7 +27,10 @@ from pe_bench.reporting.curve_charts import make_curves, trained_lengths
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.heatmap import save_heatmaps
+from pe_bench.reporting.leaderboard import ranked_table
+from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.notes import write_notes
+from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.paper_figures import plan_figures
 from pe_bench.reporting.pictures import draw, draw_map
 from pe_bench.reporting.report import MANY_TABLES, write_report
@@ -54,6 +57,38 @@ def put_many(root: Path, rows: Rows, views: tuple[View, ...]) -> Table:
         put(root, encoding, rows, views=views)
     put(root, "partly", rows[:1], views=views)
     return read_table(root)
+
+
+@pytest.mark.parametrize(
+    ("length", "sides"),
+    [(20, ("right", "left")), (1000, ("center", "right"))],
+    ids=["close", "apart"],
+)
+def test_labels_of_training_lengths_do_not_overlap(
+    length: int, sides: tuple[str, str], tmp_path: Path
+) -> None:
+    adaptation = {"encoding": "t5", "from": "rope", "config": {"steps": 9, "length": length}}
+    put(tmp_path, "rope -> t5", CURVE, views=TEST, adaptation=adaptation)
+    chart = make_curves(read_table(tmp_path))[0]
+    assert tuple(mark.align for mark in chart.trained) == sides
+
+
+def test_long_values_are_short_in_pictures_unless_they_differ_at_the_end(tmp_path: Path) -> None:
+    numbers = ";".join("1" * 20)
+    short = {
+        f"rope:factors={numbers},base=3": "rope:factors=1;1;1;1;1;1;…,base=3",
+        f"rope:factors={numbers} [lora]": "rope:factors=1;1;1;1;1;1;… [lora]",
+        f"rope:factors={numbers}": f"rope:factors={numbers}",
+        f"rope:factors={numbers};2": f"rope:factors={numbers};2",
+        "rope:scaling=dynamic-ntk,factor=2": "rope:scaling=dynamic-ntk,factor=2",
+    }
+    for label in short:
+        put(tmp_path, label, CURVE, views=TEST)
+    table = read_table(tmp_path)
+    assert table.short == short
+    assert legend_of(draw_curves(table)) == [short[label] for label in sorted(short)]
+    rows = ranked_table(table, compare_table(table))
+    assert all(f"| {escape(label)} " in rows for label in short.values())
 
 
 @pytest.mark.slow
@@ -151,6 +186,8 @@ def test_names_are_broken_only_where_a_line_is_too_short_for_them() -> None:
     title = "chained-facts · data=chained-facts-v2"
     assert panels.wrap([title, ""], 30, per_inch=1) == "chained-facts ·\ndata=chained-facts-v2"
     assert panels.wrap([title], 15, per_inch=1) == "chained-facts ·\ndata=chained-\nfacts-v2"
+    spec = "rope:scaling=pi,factor=2,base=7"
+    assert panels.wrap([spec], 20, per_inch=1) == "rope:scaling=pi,\nfactor=2,base=7"
 
 
 @pytest.mark.parametrize("word", ["WWWW", "iiii"])

@@ -14,6 +14,9 @@ from pe_bench.reporting.chart_titles import title_curve
 from pe_bench.reporting.tables import Table, select
 from pe_bench.results.views import Column, Curve
 
+LABEL = 0.3
+"""Approximate width of the label of a training length, relative to a panel."""
+
 
 def make_curves(table: Table) -> list[CurveChart]:
     """Return a chart for each curve of the task.
@@ -125,12 +128,18 @@ def _adapted_lengths(table: Table) -> dict[float, str]:
 
 def _marks(trained: Mapping[float, str], limits: Limits, *, log: bool = False) -> list[Mark]:
     """Return marks with labels that stay within the panel and do not overlap."""
+    places = {x: layout.place_in(limits, x, log=log) for x in trained}
+    close = len(places) > 1 and max(places.values()) - min(places.values()) < LABEL
     marks = []
     for x, label in trained.items():
-        right = layout.place_in(limits, x, log=log) > 0.5
-        alone = "right" if right else "left"
         is_first_of_several = x == min(trained) < max(trained)
-        marks.append(Mark(x, label, "center" if is_first_of_several else alone))
+        if close:
+            align = "right" if is_first_of_several else "left"
+        elif is_first_of_several:
+            align = "center"
+        else:
+            align = "right" if places[x] > 0.5 else "left"
+        marks.append(Mark(x, label, align))
     return marks
 
 

@@ -98,6 +98,8 @@ def ranked_table(table: Table, comparison: Comparison) -> str:
     """Return the encodings in Markdown, best first: the headline, then the columns of the task."""
     header, rows = ranked(table, comparison)
     for row in rows:
+        label, mark, _ = row[0].partition(f" {BELOW}")
+        row[0] = table.short.get(label, label) + mark
         if row[0] in table.baseline_names:
             row[0] = Markdown(f"*{escape(row[0])}*")
     return markdown_table(header, rows, "l" + "r" * len(header[1:]))

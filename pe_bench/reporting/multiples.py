@@ -137,11 +137,10 @@ def _lay_out(table: Table, charts: int) -> Layout:
     order = table.ranking()
     ranked = enumerate(table.ranked(), 1)
     ranks = {encoding: f"{rank}.\N{NO-BREAK SPACE}" for rank, encoding in ranked}
-    characters = int((width * charts - 0.3) * CHARACTERS_PER_INCH)
     labels = {}
     for encoding, label in zip(order, short_labels(table, order), strict=True):
         text = ranks.get(encoding, "") + label
-        labels[encoding] = textwrap.fill(text, characters, break_long_words=False)
+        labels[encoding] = panels.wrap([text], width * charts - 0.3, CHARACTERS_PER_INCH)
     return Layout(labels, together, width, 0.9 if together == 1 else 1.25)
 
 

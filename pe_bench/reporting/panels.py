@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,7 @@ UNDATED: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 STAMPS = {"png": "Comment", "svg": "Description", "pdf": "Keywords"}  # metadata field of the stamp
 ENDS = {"png": b"IEND\xaeB`\x82", "svg": b"</svg>\n", "pdf": b"%%EOF\n"}
 CHARACTERS_PER_INCH = 13  # characters of a panel's title per inch, slightly fewer than fit
+BREAKS = re.compile(r"(\s+|(?<=[-,:;]))")  # places where a name may be broken
 TITLE_PER_INCH = 11.8  # characters of a figure's title per inch
 REFERENCE: dict[str, Any] = {"color": "0.6", "linestyle": ":", "linewidth": 1.2, "zorder": 0}
 """Line style of baselines: guessing, a constant answer, a table of n-grams."""
@@ -106,13 +108,15 @@ def set_title(figure: Figure, *lines: str, beside: float = 0.0) -> Text:
 def wrap(lines: Iterable[str], width: float, per_inch: float = CHARACTERS_PER_INCH) -> str:
     """Wrap lines to a width in inches and drop empty lines.
 
-    Names are broken at their hyphens only if they are longer than a line.
+    Names are broken between their options, or at hyphens, only if they are longer than a line.
     """
     most = int(width * per_inch)
     wrapped = []
     for line in filter(None, lines):
-        too_long = any(len(word) > most for word in line.split())
-        wrapped.append(textwrap.fill(line, most, break_on_hyphens=too_long))
+        wrapper = textwrap.TextWrapper(most, break_on_hyphens=False)
+        if any(len(word) > most for word in line.split()):
+            wrapper.wordsep_simple_re = BREAKS
+        wrapped.append(wrapper.fill(line))
     return "\n".join(wrapped)
 
 

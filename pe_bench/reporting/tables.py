@@ -15,6 +15,7 @@ from pe_bench.reporting.frames import finished_runs, read_baselines, read_rows, 
 from pe_bench.results.baselines import find_chance, find_strongest
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.items import Items
+from pe_bench.results.labels import shorten_labels
 from pe_bench.results.learning_curves import Key, LearningCurve
 from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.reading import read_curves, read_items, reading
@@ -310,12 +311,18 @@ class Table:
         """Whether the task says which seeds have learned."""
         return self.about.gate is not None or bool((self.rows["status"] == "not_learned").any())
 
+    @cached_property
+    def short(self) -> dict[str, str]:
+        """The labels of the encodings with shortened values of options, see `shorten_labels`."""
+        return shorten_labels(self.encodings)
+
     def describe(self, encoding: str) -> str:
-        """Return the label of an encoding, with a note if not all of its seeds learned."""
+        """Return the short label of an encoding, with a note if not all of its seeds learned."""
         learned, seeds = self.learned(encoding), self.seeds(encoding)
+        label = self.short[encoding]
         if learned == seeds:
-            return encoding
-        return f"{encoding} ({f'{learned} of {seeds}' if learned else 'not'} learned)"
+            return label
+        return f"{label} ({f'{learned} of {seeds}' if learned else 'not'} learned)"
 
 
 def select(scores: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:

@@ -1,9 +1,24 @@
 """Labels of encodings: "name", "name:option=value", "origin -> name [method]"."""
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 ARROW = " -> "
 """Separator between the encoding of the initial weights and the encoding of the run."""
+
+LONG_VALUE = re.compile(r"(?<==)([^,\[\]\s]{12})[^,\[\]\s]{12,}")
+"""Value of an option with more than 24 characters, such as a list of numbers."""
+
+
+def shorten_labels(labels: Iterable[str]) -> dict[str, str]:
+    """Return labels with shortened values of options, for pictures and tables, by label.
+
+    Labels that would be equal are not shortened.
+    """
+    short = {label: LONG_VALUE.sub(r"\1…", label) for label in labels}
+    counts = Counter(short.values())
+    return {label: label if counts[name] > 1 else name for label, name in short.items()}
 
 
 def find_label(wanted: str, labels: Sequence[str]) -> str:

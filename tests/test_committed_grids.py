@@ -76,14 +76,22 @@ def test_the_grid_beside_results_makes_their_runs(
 
 @pytest.mark.parametrize("folder", FROM_CHECKPOINTS)
 def test_the_grid_beside_results_lists_their_runs_from_a_checkpoint(folder: str) -> None:
-    _, grids = parse(COMMANDS, ["run", str(RESULTS / folder / "grid.toml")])
+    path = str(RESULTS / folder / "grid.toml")
+    _, grids = parse(COMMANDS, ["run", path, "--device", "cpu"])  # some are for a GPU
     records = read_records(RESULTS / folder)
-    measured = {(one.task, (one.adaptation or {})["encoding"], one.seed) for one in records}
-    planned: set[tuple[str, str, int]] = set()
+    measured = set()
+    for one in records:
+        assert one.adaptation is not None
+        config = one.adaptation["config"]
+        method = str(config["method"]), str(config.get("also"))
+        measured.add((one.task, one.adaptation["encoding"], one.seed, method))
+    planned: set[tuple[str, str, int, tuple[str, str]]] = set()
     for grid in grids:
         spec = make_grid(grid)
         assert {(one.adaptation or {})["from"] for one in records} == {spec.options.origin}
-        cells = set(product(spec.tasks, spec.encodings, spec.seeds))
+        adapt = spec.options.adapt
+        method = str(adapt.get("method", "full")), str(adapt.get("also"))
+        cells = set(product(spec.tasks, spec.encodings, spec.seeds, [method]))
         assert not cells & measured or cells <= measured, f"{folder}: a grid is incomplete"
         planned |= cells
     assert measured <= planned

@@ -125,7 +125,7 @@ def _differentiate(attend: Callable[[], Any], learned: Sequence[Tensor]) -> None
 
     If it failed there, it would be too late to try other block sizes.
     """
-    # Checkpointed layers recompute what is saved; this pass has to save it.
+    # Checkpointed layers would recompute the saved tensors of this pass.
     with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved):
         found = attend()
         out = found[0] if isinstance(found, tuple) else found

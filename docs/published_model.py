@@ -1,0 +1,202 @@
+"""Write the tables in docs/published-model.md.
+
+    python docs/published_model.py
+
+The numbers come from results/pretrained. `tests/test_published_model.py` fails if page and results
+disagree.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table
+from pe_bench.reporting.tables import Table, read_tables
+from pe_bench.results.items import Items
+from pe_bench.results.reading import read_items
+from pe_bench.system.files import write_atomic
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "published-model.md"
+RESULTS = ROOT / "results" / "pretrained"
+BETWEEN = r"(?<=<!-- {0} -->\n).*?(?=\n<!-- end of {0} -->)"
+
+MODEL = "smollm2 -> "
+TRAINED, LONG, LONGEST = 8192, 16384, 20480  # tokens
+CORPORA = ("pg19", "proofpile", "code")
+
+NAMES = {
+    "rope": "the model itself",
+    "rope:scaling=longrope": "LongRoPE-like",
+    "rope:scaling=yarn": "YaRN",
+    "rope:scaling=dynamic-ntk": "Dynamic NTK",
+    "rope:scaling=ntk": "NTK",
+    "rope:scaling=pi": "PI",
+    "rope:base": "base 500,000",
+    "self-extend": "Self-Extend",
+    "dual-chunk": "Dual chunk",
+}
+ADAPTED = {
+    "rope [embeddings+norms": "`rope`: embeddings and norms",
+    "tape [encoding+embeddings+norms": "`tape`: encoding, embeddings and norms",
+    "rope [lora": "`rope`: LoRA",
+    "tape [encoding+lora": "`tape`: encoding and LoRA",
+}
+
+Documents = npt.NDArray[np.float64]  # mean of each document, (documents,)
+
+
+def main() -> None:
+    """Write the tables."""
+    text = PAGE.read_text(encoding="utf-8")
+    for title, table in compose(read()).items():
+        replacement = table.replace("\\", r"\\")
+        text = re.sub(BETWEEN.format(title), replacement, text, flags=re.DOTALL)
+    write_atomic(PAGE, text)
+
+
+def read() -> list[Table]:
+    """Return the tables of the results."""
+    return read_tables(RESULTS)
+
+
+def compose(tables: Sequence[Table]) -> dict[str, str]:
+    """Return the tables of the page by the names of their comments."""
+    zero = _find(tables, "windows=24")
+    return {
+        "zero-shot": _zero_shot(zero, _find(tables, "passkey")),
+        "trained further": _trained_further(_find(tables, "windows=12")),
+        "with and without TAPE": _with_and_without(_find(tables, "windows=12")),
+    }
+
+
+def _find(tables: Sequence[Table], part: str) -> Table:
+    """Return the table of the task whose spec has this part."""
+    (found,) = (table for table in tables if part in table.about.task)
+    return found
+
+
+def _zero_shot(losses: Table, keys: Table) -> str:
+    """Return the losses without further training, relative to a context cut to 8,192 tokens."""
+    header = [
+        *("encoding", "8,192 tokens", "cost", "16,384 tokens", "difference to cutting"),
+        *("better in", "the same, key tokens", "better in", "pass keys at 16,384"),
+    ]
+    cut = _documents(losses, "rope", "context", TRAINED)
+    cut_keys = _documents(losses, "rope", "key-tokens", TRAINED)
+    rows = []
+    for name in _names(losses, keys):
+        row = [_shown(name, NAMES)]
+        if f"{MODEL}{name}" in losses.encodings:
+            short = _documents(losses, name, "context", TRAINED)
+            long = _documents(losses, name, "context", LONG)
+            row += [f"{short.mean():.3f}", f"{(short - cut).mean():+.3f}", f"{long.mean():.3f}"]
+            row += _difference(long - cut)
+            row += _difference(_documents(losses, name, "key-tokens", LONG) - cut_keys)
+        else:
+            row += [ABSENT] * 7
+        rows.append([*row, _passkeys(keys, name)])
+    return markdown_table(header, rows, "l" + "r" * 8)
+
+
+def _trained_further(table: Table) -> str:
+    """Return the losses after further training, as means over the seeds."""
+    lengths = (2048, TRAINED, LONG, LONGEST)
+    rows = []
+    for label in table.ranking():
+        name = label.removeprefix(MODEL)
+        cells = [f"{_losses(table, name, length).mean():.3f}" for length in lengths]
+        rows.append([_shown(name, ADAPTED), *cells, str(table.seeds(label))])
+    header = ["trained", *(f"{length:,} tokens" for length in lengths), "seeds"]
+    return markdown_table(header, rows, "l" + "r" * 5)
+
+
+def _with_and_without(table: Table) -> str:
+    """Return the differences between TAPE's row and the same training without TAPE."""
+    pairs = {
+        "embeddings and norms": ("tape [encoding+embeddings+norms", "rope [embeddings+norms"),
+        "LoRA": ("tape [encoding+lora", "rope [lora"),
+    }
+    rows = []
+    for trained, (first, second) in pairs.items():
+        for length in (TRAINED, LONG, LONGEST):
+            of_first, of_second = (_by_seed(table, name, length) for name in (first, second))
+            seeds = sorted(of_first.keys() & of_second.keys())
+            difference = np.mean([of_first[seed] - of_second[seed] for seed in seeds], axis=0)
+            shared = ", ".join(map(str, seeds))
+            rows.append([trained, f"{length:,}", *_difference(difference), shared])
+    header = ["trained besides TAPE", "tokens", "difference of TAPE", "better in", "seeds"]
+    return markdown_table(header, rows, "lrrrr")
+
+
+def _names(losses: Table, keys: Table) -> list[str]:
+    """Return the encodings of two tables: those of the first, the best first, then the others."""
+    labels = list(dict.fromkeys([*losses.ranking(), *keys.ranking()]))
+    return [label.removeprefix(MODEL) for label in labels]
+
+
+def _shown(name: str, names: Mapping[str, str]) -> str:
+    """Return the name of an encoding on the page."""
+    return Markdown(names[max((key for key in names if name.startswith(key)), key=len)])
+
+
+def _losses(table: Table, name: str, length: int) -> Documents:
+    """Return the losses of each seed and document, (seeds, documents)."""
+    return np.stack([*_by_seed(table, name, length).values()])
+
+
+def _by_seed(table: Table, name: str, length: int) -> dict[int, Documents]:
+    """Return the losses of the documents under a context by seed."""
+    found = {}
+    for record in table.records:
+        if record.encoding.startswith(f"{MODEL}{name}"):
+            found[record.seed] = _of_documents(read_items(record), "context", length)
+    return found
+
+
+def _documents(table: Table, name: str, subset: str, length: int) -> Documents:
+    """Return the losses of the documents, for an encoding with one seed."""
+    (record,) = (record for record in table.records if record.encoding == f"{MODEL}{name}")
+    return _of_documents(read_items(record), subset, length)
+
+
+def _of_documents(items: Sequence[Items], subset: str, length: int) -> Documents:
+    """Return the bits per byte of each document of all corpora."""
+    means = []
+    for corpus in CORPORA:
+        (cell,) = (
+            cell
+            for cell in items
+            if (cell.subset, cell.length) == (f"{corpus}-{subset}", length)
+            and cell.metric == "bits_per_byte"
+        )
+        assert cell.clusters is not None and cell.weights is not None
+        for document in np.unique(cell.clusters):
+            own = cell.clusters == document
+            means.append(cell.values[own].sum() / cell.weights[own].sum())
+    return np.array(means)
+
+
+def _passkeys(table: Table, name: str) -> str:
+    """Return how many of the longest prompts were answered correctly."""
+    numbers = table.numbers("passkey", "exact_match")
+    found = numbers[(numbers["encoding"] == f"{MODEL}{name}") & (numbers["length"] == LONG)]
+    right = 0
+    for share, count in zip(found["mean"], found["n"], strict=True):
+        right += round(share / 100 * count)
+    return f"{right} of {int(found['n'].sum())}"
+
+
+def _difference(values: Documents) -> list[str]:
+    """Return a mean difference with its 95 % interval over documents, and how many are below 0."""
+    low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values))
+    below = f"{int((values < 0).sum())} of {len(values)}"
+    return [f"{values.mean():+.3f} ({low:+.3f} to {high:+.3f})", below]
+
+
+if __name__ == "__main__":
+    main()

@@ -11,9 +11,6 @@ import time
 from collections.abc import Callable
 
 import torch
-from lightning.fabric import Fabric
-from lightning.fabric.loggers.logger import Logger
-from lightning.fabric.plugins import MixedPrecision, Precision
 from torch import Tensor, nn
 
 from pe_bench.batch import Batch
@@ -23,6 +20,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.system import environment
 from pe_bench.system.console import progress, warn
 from pe_bench.system.time_limit import TimeLimit
+from pe_bench.train.fabric import Fabric, Logger, MixedPrecision, Precision
 from pe_bench.train.loggers import log_curve
 from pe_bench.train.optimizer import learning_rate, make_optimizer, trained_parameters
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
-from lightning.fabric.loggers.logger import Logger
 from torch import Tensor
 
 from pe_bench.batch import Batch
@@ -15,6 +14,7 @@ from pe_bench.system.console import info
 from pe_bench.system.time_limit import TimeLimit
 from pe_bench.train import adaptation_methods
 from pe_bench.train.checkpoint_store import CheckpointStore
+from pe_bench.train.fabric import Logger
 from pe_bench.train.loop import train
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
 from pe_bench.train.training_result import TrainingResult

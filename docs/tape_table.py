@@ -1,8 +1,8 @@
-"""Write the table in docs/tape.md that compares TAPE with RoPE on every task.
+"""Write the tables in docs/tape.md: TAPE and RoPE on every task, and the ablations of TAPE.
 
     python docs/tape_table.py
 
-The numbers come from results/quick and results/scrolls. `tests/test_tape_page.py` fails if page and
+The numbers come from results/quick, results/scrolls and results/tape. `tests/test_tape_page.py` fails if page and
 results disagree.
 """
 
@@ -11,11 +11,12 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from pe_bench.reporting.markdown import Markdown, markdown_table
-from pe_bench.reporting.paired import show_p
+from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table
+from pe_bench.reporting.paired import compare_table, show_p
 from pe_bench.reporting.sentences import describe_mean
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.verdicts import Verdict, Verdicts, choose_tables, judge
+from pe_bench.stats.comparison import Difference
 from pe_bench.system.files import write_atomic
 
 ROOT = Path(__file__).parents[1]
@@ -23,6 +24,7 @@ PAGE = ROOT / "docs" / "tape.md"
 WIDTH = 110  # characters of a line of the page
 PAIR = ("tape", "rope")
 BETWEEN = r"(?<=<!-- tape against rope -->\n).*?(?=\n<!-- end of tape against rope -->)"
+ABLATIONS = r"(?<=<!-- ablations -->\n).*?(?=\n<!-- end of ablations -->)"
 HEADER = [
     *("task", "best baseline", "tape", "rope", "difference", "95 % interval"),
     *("p", "p (Holm)", "verdict", "seeds", "learned (tape, rope)"),
@@ -30,10 +32,12 @@ HEADER = [
 
 
 def main() -> None:
-    """Write the table."""
+    """Write the tables."""
     text = PAGE.read_text(encoding="utf-8")
     found = [read(folder) for folder in ("quick", "scrolls")]
-    write_atomic(PAGE, re.sub(BETWEEN, lambda _: compose(found), text, flags=re.DOTALL))
+    text = re.sub(BETWEEN, lambda _: compose(found), text, flags=re.DOTALL)
+    ablations = compose_ablations(read_tables(ROOT / "results" / "tape"))
+    write_atomic(PAGE, re.sub(ABLATIONS, lambda _: ablations, text, flags=re.DOTALL))
 
 
 def read(folder: str) -> Verdicts:
@@ -71,6 +75,35 @@ def cells(verdict: Verdict) -> list[str]:
         str(difference.seeds),
         learned(table),
     ]
+
+
+def compose_ablations(tables: Sequence[Table]) -> str:
+    """Return the table of the ablations: scores, and differences to TAPE."""
+    header: list[str] = ["encoding"]
+    for table in tables:
+        header += [f"{table.about.task}, %", Markdown("minus `tape`"), "p (Holm)", "learned"]
+    compared = [compare_table(table, "tape").to_reference for table in tables]
+    rows = []
+    for name in sorted({name for table in tables for name in table.encodings}):
+        row: list[str] = [Markdown(f"`{name}`")]
+        for table, differences in zip(tables, compared, strict=True):
+            row += _ablation(table, differences, name)
+        rows.append(row)
+    return markdown_table(header, rows, "l" + "r" * 4 * len(tables))
+
+
+def _ablation(table: Table, differences: Sequence[Difference], name: str) -> list[str]:
+    """Return the cells of an encoding on a task."""
+    if name not in table.encodings:
+        return [ABSENT] * 4
+    scores = table.headline_scores()
+    mean = float(scores["mean"][scores["encoding"] == name].iloc[0])
+    count = f"{table.learned(name)} of {table.seeds(name)}"
+    for found in differences:
+        if found.first == name:
+            interval = f"{found.value:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
+            return [f"{mean:.1f}", interval, Markdown(show_p(found.p_value)), count]
+    return [f"{mean:.1f}", ABSENT, ABSENT, count]
 
 
 def learned(table: Table) -> str:

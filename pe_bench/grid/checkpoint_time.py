@@ -67,7 +67,8 @@ def describe_work(runs: Sequence[Run], threads: int, lanes: int) -> str | None:
             cost = costs.of_model(first.encoding, phase)
             evaluation = sum(count * cost.prefill(length) for length, count in rows.items())
         if training or evaluation:
-            training *= len(group) + TRAININGS * _searches(group)
+            searches = {run.search for run in group} - {None}
+            training *= len(group) + TRAININGS * len(searches)
             evaluation *= len(group)
             trained += training
             evaluated += evaluation
@@ -83,15 +84,6 @@ def describe_work(runs: Sequence[Run], threads: int, lanes: int) -> str | None:
         f"matrix products: {', '.join(amounts)}; at least {show_duration(seconds)} at the "
         f"{speed / 1e9:,.0f} GFLOP/s that they reach here"
     )
-
-
-def _searches(runs: Sequence[Run]) -> int:
-    """Return how many searches for learning rates are left to do."""
-    searches = set()
-    for run in runs:
-        if run.resolved.tuning and not run.phases.choices(run.resolved):
-            searches.add((run.encoding.label, run.resolved.digest()))
-    return len(searches)
 
 
 def _method(run: Run) -> str:

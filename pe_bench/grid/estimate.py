@@ -99,10 +99,9 @@ class Estimates:
             if folder not in self._counted and not folder.is_dir():
                 seconds += parts.start
             self._counted.add(folder)
-        if resolved.tuning:
-            search = (run.encoding.label, resolved.digest())
-            if search not in self._counted and not run.phases.choices(resolved):
-                seconds += parts.search
+        search = run.search
+        if search is not None and search not in self._counted:
+            seconds += parts.search
             self._counted.add(search)
         return seconds
 

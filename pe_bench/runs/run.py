@@ -102,6 +102,13 @@ class Run:
         return place / f"seed{self.seed}-{identity}"
 
     @property
+    def search(self) -> tuple[str, str] | None:
+        """The search for a learning rate that is left to do, equal for all seeds; None: none is."""
+        if self.resolved.tuning is None or self.phases.choices(self.resolved):
+            return None
+        return self.encoding.label, self.resolved.digest()
+
+    @property
     def files(self) -> RunFolder:
         """The files of the run."""
         context = self.resolved.task.context

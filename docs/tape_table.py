@@ -2,8 +2,8 @@
 
     python docs/tape_table.py
 
-The numbers come from results/quick, results/scrolls and results/tape. `tests/test_tape_page.py` fails if page and
-results disagree.
+The numbers come from results/quick, results/scrolls and results/tape. `tests/test_tape_page.py`
+fails if page and results disagree.
 """
 
 import re

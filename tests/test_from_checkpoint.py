@@ -40,6 +40,7 @@ from pe_bench.runs.options import Places, RunOptions
 from pe_bench.runs.rate_search import TRAININGS
 from pe_bench.runs.rebuild import rebuild
 from pe_bench.runs.resolve import resolve
+from pe_bench.runs.run import search_of
 from pe_bench.runs.run_record import _find_adaptation, make_record
 from pe_bench.runs.sources import find_sources
 from pe_bench.runs.tuning import Tuning, default_rates
@@ -519,7 +520,8 @@ def test_seeds_share_a_search_that_is_planned_once() -> None:
         return SimpleNamespace(resolved=resolved, phases=phases, encoding=encoding)
 
     runs = [made("rope"), made("rope"), made("tape"), made("fire", finished=True)]
-    assert checkpoint_time._searches([*runs, made("nope", tuning=False)]) == 2
+    found = [search_of(run) for run in [*runs, made("nope", tuning=False)]]
+    assert found == [*[("rope", "digest")] * 2, ("tape", "digest"), None, None]
 
 
 def test_frozen_weights_have_the_precision_of_the_run(

@@ -11,7 +11,7 @@ from pe_bench.grid.cost import Costs, Phase, phases_of
 from pe_bench.grid.display import show_duration
 from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.rate_search import TRAININGS
-from pe_bench.runs.run import Run
+from pe_bench.runs.run import Run, search_of
 from pe_bench.train.threads import using_threads
 
 ROWS = 512
@@ -67,7 +67,7 @@ def describe_work(runs: Sequence[Run], threads: int, lanes: int) -> str | None:
             cost = costs.of_model(first.encoding, phase)
             evaluation = sum(count * cost.prefill(length) for length, count in rows.items())
         if training or evaluation:
-            searches = {run.search for run in group} - {None}
+            searches = {search_of(run) for run in group} - {None}
             training *= len(group) + TRAININGS * len(searches)
             evaluation *= len(group)
             trained += training

@@ -14,7 +14,7 @@ from pe_bench.results.identity import without_defaults
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import EXPORTED, key_of, records_of_export
 from pe_bench.runs.rate_search import TRAININGS
-from pe_bench.runs.run import Run
+from pe_bench.runs.run import Run, search_of
 from pe_bench.system import environment
 from pe_bench.system.files import LARGEST, read_regular
 
@@ -99,7 +99,7 @@ class Estimates:
             if folder not in self._counted and not folder.is_dir():
                 seconds += parts.start
             self._counted.add(folder)
-        search = run.search
+        search = search_of(run)
         if search is not None and search not in self._counted:
             seconds += parts.search
             self._counted.add(search)

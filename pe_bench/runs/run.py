@@ -102,13 +102,6 @@ class Run:
         return place / f"seed{self.seed}-{identity}"
 
     @property
-    def search(self) -> tuple[str, str] | None:
-        """The search for a learning rate that is left to do, equal for all seeds; None: none is."""
-        if self.resolved.tuning is None or self.phases.choices(self.resolved):
-            return None
-        return self.encoding.label, self.resolved.digest()
-
-    @property
     def files(self) -> RunFolder:
         """The files of the run."""
         context = self.resolved.task.context
@@ -352,3 +345,10 @@ class Run:
     def _describe(self, costs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Return the total cost of the measured subsets."""
         return describe_costs(costs, each_subset=self.resolved.task.trains_each_subset)
+
+
+def search_of(run: Run) -> tuple[str, str] | None:
+    """Return the search for a learning rate that is left to do, which all seeds share; or None."""
+    if not run.resolved.tuning or run.phases.choices(run.resolved):
+        return None
+    return run.encoding.label, run.resolved.digest()

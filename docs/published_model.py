@@ -15,9 +15,11 @@ import numpy.typing as npt
 from scipy import stats
 
 from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table
+from pe_bench.reporting.paired import show_p
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results.items import Items
 from pe_bench.results.reading import read_items
+from pe_bench.stats.significance import holm
 from pe_bench.system.files import write_atomic
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +32,7 @@ TRAINED, LONG, LONGEST = 8192, 16384, 20480  # tokens
 CORPORA = ("pg19", "proofpile", "code")
 
 NAMES = {
-    "rope": "the model itself",
+    "rope": "unmodified RoPE",
     "rope:scaling=longrope": "LongRoPE-like",
     "rope:scaling=yarn": "YaRN",
     "rope:scaling=dynamic-ntk": "Dynamic NTK",
@@ -83,24 +85,29 @@ def _find(tables: Sequence[Table], part: str) -> Table:
 def _zero_shot(losses: Table, keys: Table) -> str:
     """Return the losses without further training, relative to a context cut to 8,192 tokens."""
     header = [
-        *("encoding", "8,192 tokens", "cost", "16,384 tokens", "difference to cutting"),
-        *("better in", "the same, key tokens", "better in", "pass keys at 16,384"),
+        *("encoding", "8,192 tokens", "cost", "16,384 tokens", "vs. truncation", "p (Holm)"),
+        *("better in", "vs. truncation, key tokens", "p (Holm)", "better in", "pass keys"),
     ]
     cut = _documents(losses, "rope", "context", TRAINED)
     cut_keys = _documents(losses, "rope", "key-tokens", TRAINED)
+    names = _names(losses, keys)
+    measured = [name for name in names if f"{MODEL}{name}" in losses.encodings]
+    of_all = {name: _documents(losses, name, "context", LONG) - cut for name in measured}
+    of_keys = {n: _documents(losses, n, "key-tokens", LONG) - cut_keys for n in measured}
+    cells = dict(zip(measured, _differences([*of_all.values()]), strict=True))
+    key_cells = dict(zip(measured, _differences([*of_keys.values()]), strict=True))
     rows = []
-    for name in _names(losses, keys):
+    for name in names:
         row = [_shown(name, NAMES)]
-        if f"{MODEL}{name}" in losses.encodings:
+        if name in measured:
             short = _documents(losses, name, "context", TRAINED)
-            long = _documents(losses, name, "context", LONG)
-            row += [f"{short.mean():.3f}", f"{(short - cut).mean():+.3f}", f"{long.mean():.3f}"]
-            row += _difference(long - cut)
-            row += _difference(_documents(losses, name, "key-tokens", LONG) - cut_keys)
+            long = (of_all[name] + cut).mean()
+            row += [f"{short.mean():.3f}", f"{(short - cut).mean():+.3f}", f"{long:.3f}"]
+            row += [*cells[name], *key_cells[name]]
         else:
-            row += [ABSENT] * 7
+            row += [ABSENT] * 9
         rows.append([*row, _passkeys(keys, name)])
-    return markdown_table(header, rows, "l" + "r" * 8)
+    return markdown_table(header, rows, "l" + "r" * 10)
 
 
 def _trained_further(table: Table) -> str:
@@ -110,13 +117,16 @@ def _trained_further(table: Table) -> str:
     for label in table.ranking():
         name = label.removeprefix(MODEL)
         cells = [f"{_losses(table, name, length).mean():.3f}" for length in lengths]
-        rows.append([_shown(name, ADAPTED), *cells, str(table.seeds(label))])
-    header = ["trained", *(f"{length:,} tokens" for length in lengths), "seeds"]
-    return markdown_table(header, rows, "l" + "r" * 5)
+        record = next(record for record in table.records if record.encoding == label)
+        assert record.tuning is not None
+        rate = f"{record.tuning['task']['lr']['all']:.2g}"
+        rows.append([_shown(name, ADAPTED), *cells, rate, str(table.seeds(label))])
+    header = ["trained weights", *(f"{n:,} tokens" for n in lengths), "learning rate", "seeds"]
+    return markdown_table(header, rows, "l" + "r" * 6)
 
 
 def _with_and_without(table: Table) -> str:
-    """Return the differences between TAPE's row and the same training without TAPE."""
+    """Return the differences between TAPE's row and the same weights trained without TAPE."""
     pairs = {
         "embeddings and norms": ("tape [encoding+embeddings+norms", "rope [embeddings+norms"),
         "LoRA": ("tape [encoding+lora", "rope [lora"),
@@ -127,10 +137,21 @@ def _with_and_without(table: Table) -> str:
             of_first, of_second = (_by_seed(table, name, length) for name in (first, second))
             seeds = sorted(of_first.keys() & of_second.keys())
             difference = np.mean([of_first[seed] - of_second[seed] for seed in seeds], axis=0)
-            shared = ", ".join(map(str, seeds))
-            rows.append([trained, f"{length:,}", *_difference(difference), shared])
-    header = ["trained besides TAPE", "tokens", "difference of TAPE", "better in", "seeds"]
+            ((shown, _, better),) = _differences([difference])
+            rows.append([trained, f"{length:,}", shown, better, ", ".join(map(str, seeds))])
+    header = ["other trained weights", "tokens", "TAPE minus without TAPE", "better in", "seeds"]
     return markdown_table(header, rows, "lrrrr")
+
+
+def key_share(table: Table) -> float:
+    """Return the share of key tokens in the scored bytes."""
+    sums = dict.fromkeys(("context", "key-tokens"), 0.0)
+    for cell in read_items(table.records[0]):
+        if cell.length == LONG and cell.metric == "bits_per_byte" and cell.weights is not None:
+            for subset in sums:
+                if cell.subset in [f"{corpus}-{subset}" for corpus in CORPORA]:
+                    sums[subset] += float(cell.weights.sum())
+    return sums["key-tokens"] / sums["context"]
 
 
 def _names(losses: Table, keys: Table) -> list[str]:
@@ -191,11 +212,19 @@ def _passkeys(table: Table, name: str) -> str:
     return f"{right} of {int(found['n'].sum())}"
 
 
-def _difference(values: Documents) -> list[str]:
-    """Return a mean difference with its 95 % interval over documents, and how many are below 0."""
-    low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values))
-    below = f"{int((values < 0).sum())} of {len(values)}"
-    return [f"{values.mean():+.3f} ({low:+.3f} to {high:+.3f})", below]
+def _differences(found: Sequence[Documents]) -> list[list[str]]:
+    """Return mean differences with 95 % intervals over documents, p-values, and counts below 0.
+
+    The p-values of the paired t-tests are corrected for the number of differences.
+    """
+    p_values = holm([float(stats.ttest_1samp(values, 0).pvalue) for values in found])
+    rows = []
+    for values, p_value in zip(found, p_values, strict=True):
+        low, high = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values))
+        interval = f"{values.mean():+.3f} ({low:+.3f} to {high:+.3f})"
+        below = f"{int((values < 0).sum())} of {len(values)}"
+        rows.append([interval, Markdown(show_p(p_value)), below])
+    return rows
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pe_bench.reporting.families import family_of_task
 from pe_bench.reporting.markdown import ABSENT, escape, markdown_table
 from pe_bench.reporting.paired import NO_LETTERS, scores_of
 from pe_bench.reporting.tables import Table
+from pe_bench.results.labels import shorten_labels
 from pe_bench.stats import comparison, ranking
 from pe_bench.stats.ranking import FEWEST_FAMILIES, Mean, Standing, TaskScores
 
@@ -262,7 +263,8 @@ def _make_block(group: Sequence[Table]) -> Block:
             lines.append(f"{task} is left out: too few encodings were run on it.")
     others = sorted({name for task in kept for name in tables[task].ranked()} - common)
     if others:
-        lines.append(f"Not ranked in all of these tasks: {', '.join(others)}.")
+        shown = ", ".join(shorten_labels(others).values())
+        lines.append(f"Not ranked in all of these tasks: {shown}.")
     return Block(tuple(tables[task] for task in sorted(kept)), tuple(sorted(common)), tuple(lines))
 
 

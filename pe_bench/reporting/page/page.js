@@ -198,7 +198,7 @@ function dotted(names) {
 function legend(table, state, place) {
   const row = make("div", {class: "legend", role: "group", "aria-label": "Curves that are shown"});
   const buttons = table.ranking.map(label => {
-    const button = make("button", {type: "button", "aria-pressed": state.on.has(label), style: `--c: ${encodings.get(label).colour}`}, swatch(label), ...breakable(label));
+    const button = make("button", {type: "button", "aria-pressed": state.on.has(label), style: `--c: ${encodings.get(label).colour}`}, swatch(label), ...breakable(encodings.get(label).short));
     button.dataset.e = labels.indexOf(label);
     button.addEventListener("click", () => {
       state.on.has(label) ? state.on.delete(label) : state.on.add(label);

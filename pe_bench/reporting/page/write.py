@@ -21,6 +21,7 @@ from pe_bench.reporting.sizes import Ladder
 from pe_bench.reporting.styles import outline, own_first
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import Block
+from pe_bench.results.labels import shorten_labels
 from pe_bench.results.record import RunRecord
 from pe_bench.system import commit
 from pe_bench.system.files import write_atomic
@@ -64,6 +65,7 @@ def render(content: Content, tables: Sequence[Table]) -> str:
     """Return the page as HTML."""
     return _template().render(
         content=content,
+        short=_short(content),
         styles=Markup("\n".join(map(_read, STYLES))),
         scripts=[Markup(_read(name)) for name in SCRIPTS],
         licences=Markup(_read("vendor/LICENSES.txt")),
@@ -102,11 +104,18 @@ def embed(data: Any) -> Markup:
     return Markup(text)
 
 
+def _short(content: Content) -> dict[str, str]:
+    """Return the short label of each encoding."""
+    return shorten_labels(one.label for one in content.encodings)
+
+
 def _data(content: Content, tables: Sequence[Table]) -> dict[str, Any]:
     """Return the data of the scripts: encodings, and the charts and single runs of each table."""
+    short = _short(content)
     encodings = [
         {
             "label": one.label,
+            "short": short[one.label],
             "id": one.id,
             "family": one.family,
             "outline": outline(one.style.marker),

@@ -3,18 +3,28 @@
 import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+from pe_bench.reporting.paired import compare_table
+from pe_bench.reporting.tables import read_tables
 
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.slow
-def test_the_page_has_the_numbers_of_the_committed_results() -> None:
+@pytest.fixture(scope="module")
+def page() -> ModuleType:
+    """Return the script that writes the tables of the page."""
     spec = importlib.util.spec_from_file_location("tape_table", ROOT / "docs" / "tape_table.py")
     assert spec and spec.loader
-    page = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(page)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> None:
     found = re.findall(page.BETWEEN, page.PAGE.read_text(encoding="utf-8"), re.DOTALL)
     folders = [page.read(folder) for folder in ("quick", "scrolls")]
     assert found == [page.compose(folders)], "run python docs/tape_table.py"
@@ -28,3 +38,34 @@ def test_the_page_has_the_numbers_of_the_committed_results() -> None:
     ]
     assert unlearned == ["indexing", "probes"]
     assert folders[0].mean is not None and folders[0].mean.significant
+
+
+def test_the_page_has_the_ablations_of_the_committed_results(page: ModuleType) -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    tables = read_tables(ROOT / "results" / "tape")
+    assert re.findall(page.ABLATIONS, text, re.DOTALL) == [page.compose_ablations(tables)]
+
+
+def test_what_the_page_says_about_the_ablations() -> None:
+    text = " ".join((ROOT / "docs" / "tape.md").read_text(encoding="utf-8").split())
+    mqar, recall = read_tables(ROOT / "results" / "tape")
+    assert (mqar.about.task, recall.about.task) == ("mqar", "recall")
+    worse = {one.first for one in compare_table(mqar, "tape").to_reference if one.significant}
+    assert worse == {"rope", "tape-ablations:post_mix=off", "tape-ablations:mixing=all"}
+    assert all(one.value < 0 for one in compare_table(mqar, "tape").to_reference if one.significant)
+    assert not [one for one in compare_table(recall, "tape").to_reference if one.significant]
+    assert all(mqar.learned(name) == mqar.seeds(name) == 5 for name in mqar.encodings)
+    means = mqar.headline_means()
+    said = re.search(
+        r"mixing all axes ([\d.]+) % against ([\d.]+) for `tape`; mixing channels ([\d.]+), "
+        r"separate weights for cos and sin ([\d.]+);",
+        text,
+    )
+    assert said
+    names = ["tape-ablations:mixing=all", "tape", "tape-ablations:mixing=channels"]
+    names.append("tape-ablations:mixing=heads-apart")
+    assert [f"{means[name]:.1f}" for name in names] == [*said.groups()]
+    found = re.search(r"it differs by ([\d.]+) points", text)
+    assert found
+    difference = means["tape"] - means["tape-ablations:mlp_mix=false"]
+    assert found[1] == f"{difference:.1f}"

@@ -192,7 +192,9 @@ def test_a_backward_pass_that_does_not_compile_is_tried_before_it_is_needed(
             return grads[0], None
 
     def compiled(q: Tensor, *, kernel_options: dict[str, int]) -> Tensor:
-        return Fragile.apply(q, flex.KERNEL_OPTIONS.index(kernel_options))
+        number = flex.KERNEL_OPTIONS.index(kernel_options)
+        out: Tensor = Fragile.apply(q, number)  # type: ignore[no-untyped-call]
+        return out
 
     passes: list[int] = []
     compiler: Any = SimpleNamespace(InductorError=InductorError)

@@ -23,11 +23,13 @@ from pe_bench.errors import InputError, InputErrors
 from pe_bench.positions import in_order
 from pe_bench.registry import plugins
 from pe_bench.reporting.report import write_report
-from pe_bench.runs.adaptation import _bracket, adapt, take_over
+from pe_bench.runs.adaptation import _bracket, adapt, go_on, take_over
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.initial_weights import Adapted
 from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import resolve
 from pe_bench.runs.run_record import _find_adaptation
+from pe_bench.runs.unused_options import check_used
 from pe_bench.system.files import cache_folder
 from pe_bench.train import adaptation_methods
 
@@ -469,3 +471,12 @@ def test_longer_prompts_have_the_same_vocabulary(tmp_path: Path) -> None:
     assert int(tokens.max()) < task.model.vocab_size
     assert longer.task is task.task
     assert longer.first_step == task.train.steps  # the batches before it are known
+
+
+def test_a_model_that_is_adapted_was_not_pretrained_on_another_task() -> None:
+    options = RunOptions(origin="rope", adapt={"steps": 1}, pretrain={"lr": 1e-3})
+    task = go_on(resolve(options, "mqar"), plugins.load("encoding", "rope"), options)
+    with pytest.raises(InputError, match=r"--pretrain\.\* has no effect: none of the tasks starts"):
+        check_used(options, [task])
+    assert task.start is not None
+    check_used(options, [replace(task, start=replace(task.start, start=task.start))])

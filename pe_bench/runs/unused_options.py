@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pe_bench.config import AdaptConfig
 from pe_bench.errors import InputError
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, untrained
@@ -18,7 +19,7 @@ def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
     starts = [task.start for task in tasks if task.start]
     everything = (*tasks, *starts)
     labels = ", ".join(task.label for task in tasks)
-    if options.pretrain and not starts:
+    if options.pretrain and not any(_starts_from_another(task) for task in tasks):
         raise InputError("--pretrain.* has no effect: none of the tasks starts from another one")
     if options.tune and not any(task.tuning for task in tasks):
         raise InputError(f"--tune has no effect: {labels} trains nothing")
@@ -34,6 +35,13 @@ def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
     for name in options.data:
         if name and name not in names:
             raise InputError(f"--data {name}=... has no effect: the tasks are {', '.join(names)}")
+
+
+def _starts_from_another(resolved: ResolvedTask) -> bool:
+    """Return whether a task starts from another one; one that is adapted starts from itself."""
+    if isinstance(resolved.train, AdaptConfig) and resolved.start:
+        resolved = resolved.start
+    return resolved.start is not None
 
 
 def _preset_of(task: ResolvedTask) -> Preset:

@@ -26,6 +26,8 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.grid import checkpoint_time
 from pe_bench.grid.executors.work import RunSpec
+from pe_bench.grid.plan import make_plan
+from pe_bench.grid.spec import GridSpec
 from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.pretrained.weights import load_files, make_empty
@@ -510,6 +512,20 @@ def test_the_time_of_work_is_a_sum_over_rows_and_runs(monkeypatch: pytest.Monkey
         "matrix products: training 500 TFLOP, evaluation 32 TFLOP; at least 2 min at the 4,000 "
         "GFLOP/s that they reach here"
     )
+
+
+def test_a_wrong_option_with_a_checkpoint_is_one_sentence(checkpoint: Path, tmp_path: Path) -> None:
+    """Without the checkpoint, the prompts of the task would be too short."""
+    options = RunOptions(origin=str(checkpoint), train={"lr": 1e-3})
+    task = "passkey:vocabulary=tokenizer"
+    spec = GridSpec(options=options, encodings=["rope"], tasks=[task], results=tmp_path)
+    with pytest.raises(InputErrors) as found:
+        make_plan(spec)
+    assert str(found.value) == (
+        "--from: --train.lr has no effect on a trained model: use --adapt.*"
+    )
+    with pytest.raises(InputErrors, match="no task 'passke'"):
+        make_plan(replace(spec, tasks=["passke"]))
 
 
 def test_seeds_share_a_search_that_is_planned_once() -> None:

@@ -77,7 +77,9 @@ def make_plan(spec: GridSpec) -> Plan:
         problems.add("", error)
     factory = _make_factory(options, spec.results, spec.device, problems)
     loaded = _load(spec.encodings, problems, factory)
-    resolved = _resolve(spec.tasks, problems, plan, factory)
+    # Without its origin, a task has other lengths and another tokenizer, so its errors mislead.
+    known = options.origin is None or factory.origin is not None
+    resolved = _resolve(spec.tasks, problems, plan, factory, known=known)
     depths = Depths()
     oversights: dict[str, None] = {}  # an ordered set: several tasks may find the same oversight
     for task in resolved:
@@ -147,9 +149,16 @@ def _load(specs: Sequence[str], problems: _Problems, factory: RunFactory) -> lis
 
 
 def _resolve(
-    specs: Sequence[str], problems: _Problems, plan: Plan, factory: RunFactory
+    specs: Sequence[str], problems: _Problems, plan: Plan, factory: RunFactory, *, known: bool
 ) -> list[ResolvedTask]:
-    """Return the tasks of the specs whose data are available."""
+    """Return the tasks of the specs whose data are available.
+
+    Args:
+        specs: names or files of the tasks, with options.
+        problems, plan: what is found is added to them.
+        factory: factory of the runs.
+        known: whether the origin of the runs is known; otherwise only the specs are checked.
+    """
     options = factory.options
     loaded: dict[str, Plugin] = {}
     resolved: list[ResolvedTask] = []
@@ -164,6 +173,8 @@ def _resolve(
         if plugin.label in loaded:
             continue
         loaded[plugin.label] = plugin
+        if not known:
+            continue
         try:
             resolved.append(factory.task(spec))
         except DataError as error:

@@ -36,13 +36,19 @@ def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     found = [read(folder) for folder in ("quick", "scrolls")]
     text = re.sub(BETWEEN, lambda _: compose(found), text, flags=re.DOTALL)
-    ablations = compose_ablations(read_tables(ROOT / "results" / "tape"))
+    ablations = compose_ablations(read_ablations())
     write_atomic(PAGE, re.sub(ABLATIONS, lambda _: ablations, text, flags=re.DOTALL))
 
 
 def read(folder: str) -> Verdicts:
     """Return the comparison on the tasks of a folder of results/."""
     return judge(choose_tables(read_tables(ROOT / "results" / folder)), *PAIR)
+
+
+def read_ablations() -> list[Table]:
+    """Return the tables of results/tape with models that were trained from scratch."""
+    tables = read_tables(ROOT / "results" / "tape")
+    return [table for table in tables if table.about.adaptation is None]
 
 
 def compose(found: Sequence[Verdicts]) -> str:

@@ -42,13 +42,13 @@ def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> 
 
 def test_the_page_has_the_ablations_of_the_committed_results(page: ModuleType) -> None:
     text = page.PAGE.read_text(encoding="utf-8")
-    tables = read_tables(ROOT / "results" / "tape")
-    assert re.findall(page.ABLATIONS, text, re.DOTALL) == [page.compose_ablations(tables)]
+    found = re.findall(page.ABLATIONS, text, re.DOTALL)
+    assert found == [page.compose_ablations(page.read_ablations())]
 
 
-def test_what_the_page_says_about_the_ablations() -> None:
+def test_what_the_page_says_about_the_ablations(page: ModuleType) -> None:
     text = " ".join((ROOT / "docs" / "tape.md").read_text(encoding="utf-8").split())
-    mqar, recall = read_tables(ROOT / "results" / "tape")
+    mqar, recall = page.read_ablations()
     assert (mqar.about.task, recall.about.task) == ("mqar", "recall")
     worse = {one.first for one in compare_table(mqar, "tape").to_reference if one.significant}
     assert worse == {"rope", "tape-ablations:post_mix=off", "tape-ablations:mixing=all"}
@@ -69,3 +69,19 @@ def test_what_the_page_says_about_the_ablations() -> None:
     assert found
     difference = means["tape"] - means["tape-ablations:mlp_mix=false"]
     assert found[1] == f"{difference:.1f}"
+
+
+def test_what_the_page_says_about_tape_without_updates() -> None:
+    text = " ".join((ROOT / "docs" / "tape.md").read_text(encoding="utf-8").split())
+    tables = read_tables(ROOT / "results" / "tape")
+    (table,) = (table for table in tables if table.about.adaptation is not None)
+    (found,) = compare_table(table, "tape -> tape").to_reference
+    assert found.first == "tape -> rope" and found.significant and found.seeds == 5
+    means = table.headline_means()
+    said = re.search(r"falls from ([\d.]+) to ([\d.]+) % \(([-+\d.]+) points, 95 % interval: "
+                     r"([-+\d.]+) to ([-+\d.]+)\)", text)  # fmt: skip
+    assert said
+    numbers = [means["tape -> tape"], means["tape -> rope"]]
+    shown = [f"{number:.1f}" for number in numbers]
+    shown += [f"{number:+.1f}" for number in (found.value, found.low, found.high)]
+    assert [*said.groups()] == shown

@@ -58,6 +58,13 @@ def other_size(record: RunRecord) -> dict[str, Any]:
     return {name: recorded[name] for name in SHAPE if recorded[name] != getattr(shape, name)}
 
 
+def other_rate(record: RunRecord) -> dict[str, Any]:
+    """Return the learning rate of a run if it is not that of the preset (results/tape)."""
+    preset = plugins.load("task", record.task).cls.presets[record.preset]
+    rate = record.settings["train"]["lr"]
+    return {} if rate == preset.train.lr else {"lr": rate}
+
+
 @pytest.mark.parametrize("folder", some_slow(FOLDERS, ["quick"]))
 def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -> None:
     records = exported(folder)
@@ -72,6 +79,7 @@ def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -
             cache=tmp_path,
             tune=Tuning.from_settings(tune) if tune else None,
             model=other_size(record) if folder == "sizes" else {},
+            train=other_rate(record) if folder == "tape" else {},
         )
         made = resolve(options, record.task)
         if record.adaptation is not None:

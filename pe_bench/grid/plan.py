@@ -155,7 +155,7 @@ def _resolve(
 
     Args:
         specs: names or files of the tasks, with options.
-        problems, plan: what is found is added to them.
+        problems, plan: receive the errors and the outcomes.
         factory: factory of the runs.
         known: whether the origin of the runs is known; otherwise only the specs are checked.
     """

@@ -108,13 +108,14 @@ def longest_matches(text: Ids, tail: int) -> tuple[Ids, Ids]:
         Ids (tail,), -1 if the preceding token has no earlier occurrence, and lengths of the matches
         (tail,) from 0 to `MAX_MATCH`.
     """
-    asked = np.arange(len(text) - tail, len(text)) - 1  # the ends of the strings to find
+    # The ends of the strings to find. Nothing precedes the first token of the text.
+    asked = np.arange(len(text) - tail, len(text)) - 1
     predicted = np.full(tail, -1)
     longest = np.zeros(tail, np.int64)
     strings = text  # number of the string of `length` tokens that ends at each position
     for length in range(1, MAX_MATCH + 1):
         earlier = _earlier_places(strings)
-        found = (earlier[asked] >= 0) & (longest == length - 1)
+        found = (asked >= 0) & (earlier[asked] >= 0) & (longest == length - 1)
         if not found.any():
             break
         predicted[found] = text[earlier[asked[found]] + 1]

@@ -95,7 +95,11 @@ def compose_ablations(tables: Sequence[Table]) -> str:
         for table, differences in zip(tables, compared, strict=True):
             row += _ablation(table, differences, name)
         rows.append(row)
-    return markdown_table(header, rows, "l" + "r" * 4 * len(tables))
+    floors: list[str] = [Markdown("*best baseline*")]
+    for table in tables:
+        floor = table.best_baseline()
+        floors += [ABSENT if floor is None else f"{floor:.1f}", *[ABSENT] * 3]
+    return markdown_table(header, [*rows, floors], "l" + "r" * 4 * len(tables))
 
 
 def _ablation(table: Table, differences: Sequence[Difference], name: str) -> list[str]:

@@ -1,12 +1,12 @@
 """The pages of the catalogue agree with the encodings and the results."""
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from PIL import Image
+from scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("alibi", "rope")
@@ -15,11 +15,7 @@ NAMES = ("alibi", "rope")
 @pytest.fixture(scope="module")
 def catalogue() -> ModuleType:
     """Return the script that writes the catalogue."""
-    spec = importlib.util.spec_from_file_location("catalogue", ROOT / "docs" / "catalogue.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/catalogue.py")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 import gzip
 import hashlib
-import importlib.util
 import io
 import json
 import shutil
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
+from scripts import load_script
 
 from pe_bench.errors import InputError
 from pe_bench.text.corpus import (
@@ -307,11 +307,7 @@ def test_a_damaged_shipped_corpus_is_refused(
     reason="the text is that of CPython 3.11.7 as built from source",
 )
 def test_the_shipped_corpus_is_that_of_its_script() -> None:
-    path = Path(__file__).parents[1] / "docs" / "freeze_corpus.py"
-    spec = importlib.util.spec_from_file_location("freeze_corpus", path)
-    assert spec and spec.loader
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = load_script("docs/freeze_corpus.py")
     for split, content in script.make().items():
         shipped = (PYTHON_FOLDER / f"{split}.jsonl.gz").read_bytes()
         assert gzip.decompress(shipped) == gzip.decompress(content)  # zlib may pack otherwise

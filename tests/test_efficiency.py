@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from importlib.util import module_from_spec, spec_from_file_location
 from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ import pandas as pd
 import pytest
 import torch
 from helpers import make_task
+from scripts import load_script
 
 from pe_bench.checks.counting import count_products
 from pe_bench.cli import main
@@ -495,11 +495,7 @@ def test_records_say_where_times_are_from(report: Path) -> None:
 
 
 def test_the_decoder_is_measured_beside_what_is_installed() -> None:
-    path = Path(__file__).parents[1] / "benchmarks" / "decoders.py"
-    spec = spec_from_file_location("decoders", path)
-    assert spec and spec.loader
-    decoders: Any = module_from_spec(spec)
-    spec.loader.exec_module(decoders)
+    decoders: Any = load_script("benchmarks/decoders.py")
     sizes = {"layers": 1, "heads": 2, "width": 16, "mlp-width": 16, "length": 8, "repeats": 3}
     args = decoders.parse([f"--{name}={size}" for name, size in sizes.items()])
 

@@ -1,7 +1,6 @@
 """The picture and the main table of README agree with the committed results."""
 
 import gzip
-import importlib.util
 import json
 import re
 import shutil
@@ -10,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from PIL import Image
+from scripts import load_script
 
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.store import PACKED_ROWS
@@ -22,11 +22,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 @pytest.fixture(scope="module")
 def page() -> ModuleType:
     """Return the script that writes the picture and the table."""
-    spec = importlib.util.spec_from_file_location("front_page", ROOT / "docs" / "front_page.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/front_page.py")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Requirements of a GPU, as far as a CPU can check them."""
 
 import functools
-import importlib.util
 import itertools
 import json
 import os
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import some_slow, train_model, weights
+from scripts import load_script
 from torch import Tensor
 from torch._dynamo import config
 from torch._dynamo.utils import counters
@@ -314,12 +314,7 @@ def test_a_gpu_that_is_there_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def gpu_first() -> Any:
     """Return the script benchmarks/gpu_first.py."""
-    path = Path(__file__).parents[1] / "benchmarks" / "gpu_first.py"
-    spec = importlib.util.spec_from_file_location("gpu_first", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("benchmarks/gpu_first.py")
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """The tasks of the main table, and the signal that selected them."""
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 from made_runs import put
+from scripts import load_script
 from test_compare import put as put_scores
 from test_compare import put_baselines
 
@@ -108,11 +108,7 @@ def test_a_table_says_what_it_can_tell_apart(tmp_path: Path, base: float, mark: 
 @pytest.fixture(scope="module")
 def page() -> ModuleType:
     """Return the script that writes the table of the page."""
-    spec = importlib.util.spec_from_file_location("main_set_page", ROOT / "docs" / "main_set.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/main_set.py")
 
 
 @pytest.fixture(scope="module")

@@ -1,25 +1,18 @@
 """The example model with pe-bench's attention layers learns and generates."""
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from helpers import some_slow
+from scripts import load_script
 
 import pe_bench
 from pe_bench.registry import plugins
 
-FILE = Path(__file__).parents[1] / "examples" / "nanogpt_like.py"
-
 
 def example() -> Any:
-    spec = importlib.util.spec_from_file_location("nanogpt_like", FILE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("examples/nanogpt_like.py")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """The hooks of the documentation site, if mkdocs is installed: links, and loaded resources."""
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import load_script
 
 pytest.importorskip("mkdocs", reason="mkdocs is not installed")
 ROOT = Path(__file__).parents[1]
@@ -16,11 +16,7 @@ def hooks() -> ModuleType:
     """Return the hooks, and restore the import path that they extend."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*sys.path])
-        spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return module
+        return load_script("docs/hooks.py")
 
 
 @pytest.mark.parametrize(

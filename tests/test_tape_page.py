@@ -1,11 +1,11 @@
 """The comparison of TAPE with RoPE in docs/tape.md agrees with the committed results."""
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import load_script
 
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.tables import read_tables
@@ -16,11 +16,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(scope="module")
 def page() -> ModuleType:
     """Return the script that writes the tables of the page."""
-    spec = importlib.util.spec_from_file_location("tape_table", ROOT / "docs" / "tape_table.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("docs/tape_table.py")
 
 
 @pytest.mark.slow
@@ -78,6 +74,8 @@ def test_what_the_page_says_about_tape_without_updates() -> None:
     (found,) = compare_table(table, "tape -> tape").to_reference
     assert found.first == "tape -> rope" and found.significant and found.seeds == 5
     means = table.headline_means()
+    (trained,) = (one for one in tables if one.about.task == "mqar" and one is not table)
+    assert f"trained with `rope` has {trained.headline_means()['rope']:.1f} %" in text
     said = re.search(r"falls from ([\d.]+) to ([\d.]+) % \(([-+\d.]+) points, 95 % interval: "
                      r"([-+\d.]+) to ([-+\d.]+)\)", text)  # fmt: skip
     assert said

@@ -121,11 +121,11 @@ def _compile_first(key: Signature, learned: Sequence[Tensor] = ()) -> Callable[.
 
 
 def _differentiate(attend: Callable[[], Any], learned: Sequence[Tensor]) -> None:
-    """Compile the backward pass, which torch would otherwise do in the backward pass of the model.
+    """Run forward and backward once, so that torch compiles the backward pass now.
 
-    If it failed there, it would be too late to try other block sizes.
+    An error in the backward pass of the model would come too late to try other block sizes.
     """
-    # Checkpointed layers would recompute the saved tensors of this pass.
+    # Activation checkpointing would drop and recompute the saved tensors of this pass.
     with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved):
         found = attend()
         out = found[0] if isinstance(found, tuple) else found

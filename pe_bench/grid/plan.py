@@ -77,7 +77,7 @@ def make_plan(spec: GridSpec) -> Plan:
         problems.add("", error)
     factory = _make_factory(options, spec.results, spec.device, problems)
     loaded = _load(spec.encodings, problems, factory)
-    # Without its origin, a task has other lengths and another tokenizer, so its errors mislead.
+    # Without the origin, tasks have other lengths and another tokenizer, and thus other errors.
     known = options.origin is None or factory.origin is not None
     resolved = _resolve(spec.tasks, problems, plan, factory, known=known)
     depths = Depths()

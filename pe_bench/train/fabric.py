@@ -20,7 +20,7 @@ METRICS = "torchmetrics"
 def _without_trainer() -> Iterator[None]:
     """Import subpackages of Lightning without executing the package itself.
 
-    It is executed when another of its names is used for the first time.
+    The first use of any other name, such as `lightning.Trainer`, executes it.
     """
     spec = find_spec(TRAINER)
     if TRAINER in sys.modules or spec is None or spec.loader is None:
@@ -42,7 +42,7 @@ def _without_trainer() -> Iterator[None]:
     with _only_version(METRICS):
         yield
     if "__getattr__" in package.__dict__:  # else it has been executed
-        # The submodule of this name has replaced it.
+        # Fabric has imported the submodule `lightning.__version__`, which is not the version.
         package.__dict__["__version__"] = version(TRAINER)
 
 

@@ -1,7 +1,7 @@
 """Write the page: content from a template, numbers as JSON, inlined scripts and styles."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -63,13 +63,14 @@ def write_page(
 
 def render(content: Content, tables: Sequence[Table]) -> str:
     """Return the page as HTML."""
+    short = shorten_labels(one.label for one in content.encodings)
     return _template().render(
         content=content,
-        short=_short(content),
+        short=short,
         styles=Markup("\n".join(map(_read, STYLES))),
         scripts=[Markup(_read(name)) for name in SCRIPTS],
         licences=Markup(_read("vendor/LICENSES.txt")),
-        data=embed(_data(content, tables)),
+        data=embed(_data(content, tables, short)),
         commit=commit.show_commit({"git": commit.find_commit()}),
         rounding=commit.ROUNDING,
     )
@@ -104,14 +105,8 @@ def embed(data: Any) -> Markup:
     return Markup(text)
 
 
-def _short(content: Content) -> dict[str, str]:
-    """Return the short label of each encoding."""
-    return shorten_labels(one.label for one in content.encodings)
-
-
-def _data(content: Content, tables: Sequence[Table]) -> dict[str, Any]:
+def _data(content: Content, tables: Sequence[Table], short: Mapping[str, str]) -> dict[str, Any]:
     """Return the data of the scripts: encodings, and the charts and single runs of each table."""
-    short = _short(content)
     encodings = [
         {
             "label": one.label,

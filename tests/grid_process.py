@@ -5,12 +5,17 @@ Apart from them, since a new process imports what it runs by name and tests have
 
 import multiprocessing
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 from pe_bench.cli import main
+from pe_bench.tasks.scrolls import miniature
+from pe_bench.tasks.scrolls.documents import write_split
+from pe_bench.tasks.scrolls.subsets import SUBSETS
 
+BOTH = ("--subsets", "qasper", "quality")
 RUN = [
     *("run", "--task", "scrolls", "--data", "documents"),
     *("--model.layers", "2", "--model.width", "32", "--model.heads", "2"),
@@ -19,14 +24,28 @@ RUN = [
 ]
 
 
+def prepare(folder: Path, items: int = 150) -> Path:
+    """Write the documents of two subsets with so many items of each to evaluate."""
+    for name in BOTH[1:]:
+        for split, n in (("train", 40), ("validation", items)):
+            path = folder / "documents" / name / f"{split}.jsonl"
+            write_split(path, miniature.rows(SUBSETS[name].miniature, split, n, 100))
+    return folder
+
+
 def work(folder: Path, options: tuple[str, ...]) -> None:
-    """Run a grid and its report in a folder, in a separate process."""
+    """Run a grid and its report, unless an option refuses one, in a separate process."""
     with (folder / "log").open("a") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
+    # A process in the background ignores Ctrl-C, and its children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["PE_BENCH_CACHE"] = str(folder / "cache")
     os.chdir(folder)
-    sys.exit(main([*RUN, *options]) or main(["report"]))
+    code = main([*RUN, *options])
+    if "--no-report" not in options:
+        code = code or main(["report"])
+    sys.exit(code)
 
 
 def start(folder: Path, *options: str) -> Any:
@@ -37,7 +56,7 @@ def start(folder: Path, *options: str) -> Any:
             "pe_bench.grid.grid",
             "pe_bench.train.training",
             "pe_bench.reporting.report",
-            "datasets",
+            "pe_bench.tasks.scrolls.evaluate_metric",
         ]
     )
     process = context.Process(target=work, args=(folder, options))

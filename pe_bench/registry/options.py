@@ -1,13 +1,13 @@
 """Options of plugins: the parameters of a constructor, converted from text to their types."""
 
-import dataclasses
 import inspect
 import keyword
 import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Literal
 
 from pe_bench.errors import InputError, suggest
@@ -93,12 +93,12 @@ def options_of(cls: type[Any]) -> list[inspect.Parameter]:
         constructor = vars(ancestor).get("__init__")
         if constructor is None:
             continue
-        parameters = inspect.signature(constructor).parameters.values()
-        hints = typing.get_type_hints(constructor)
+        parameters = _parameters(constructor)
         for p in parameters:
             if p.kind is inspect.Parameter.KEYWORD_ONLY:
-                annotation = hints.get(p.name) or _type_of_default(cls, p)
-                found.setdefault(p.name, p.replace(annotation=annotation))
+                has_type = p.annotation is not p.empty
+                option = p if has_type else p.replace(annotation=_type_of_default(cls, p))
+                found.setdefault(p.name, option)
                 for choice in tables.get(p.name, {}).values():
                     for field in _fields(choice):
                         found.setdefault(field.name, field)
@@ -218,16 +218,20 @@ def _number(text: str) -> float:
     return value
 
 
+@cache  # resolving types takes most of the time of loading a plugin
+def _parameters(constructor: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    """Return the parameters of a constructor, types resolved where they are annotated."""
+    hints = typing.get_type_hints(constructor)
+    return tuple(
+        p.replace(annotation=hints.get(p.name, p.empty))
+        for p in inspect.signature(constructor).parameters.values()
+    )
+
+
 def _fields(cls: type[Any]) -> list[inspect.Parameter]:
     """Return the fields of a dataclass that have a default, as parameters."""
-    hints = typing.get_type_hints(cls)
     return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
-            annotation=hints[field.name],
-        )
-        for field in dataclasses.fields(cls)
-        if field.default is not dataclasses.MISSING
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for p in _parameters(vars(cls)["__init__"])
+        if p.default is not p.empty
     ]

@@ -25,7 +25,7 @@ RUN = [
 
 
 def prepare(folder: Path, items: int = 150) -> Path:
-    """Write the documents of two subsets with so many items of each to evaluate."""
+    """Write the documents of two subsets with `items` items of each to evaluate."""
     for name in BOTH[1:]:
         for split, n in (("train", 40), ("validation", items)):
             path = folder / "documents" / name / f"{split}.jsonl"

@@ -163,6 +163,25 @@ def test_weights_that_others_start_from_or_use_stay(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["held", "start"]
 
 
+def test_weights_stay_where_locks_do_not_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether another process uses them is unknown there."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("no locks on this file system")
+
+    weights = write(tmp_path / "checkpoints/1/final.safetensors")
+    weights.with_name("lock").touch()
+    monkeypatch.setenv("PE_BENCH_CACHE_GB", "0")
+    with monkeypatch.context() as patch:
+        patch.setattr(cache_entries, "hold", fail)
+        limit_weights(tmp_path)
+    assert weights.exists()
+    limit_weights(tmp_path)
+    assert not weights.exists()
+
+
 @pytest.mark.parametrize(
     ("label", "preset", "starts"),
     [

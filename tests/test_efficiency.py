@@ -40,7 +40,7 @@ from pe_bench.results.measurement import Measurement
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.system import environment
-from pe_bench.tasks.efficiency import bench, timing
+from pe_bench.tasks.efficiency import bench, memory, timing
 from pe_bench.tasks.efficiency.attention_layer import MiddleLayer
 from pe_bench.tasks.efficiency.cases import Case, Limits, Meter, Pass, make_rows
 from pe_bench.tasks.efficiency.memory import GIB, peak_bytes, predict
@@ -129,6 +129,17 @@ def test_freed_memory_is_returned_on_demand(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(ctypes, "CDLL", lambda name: libc)
     environment.return_freed_memory()
     assert trimmed == [0]
+
+
+def test_free_memory_is_what_linux_calls_available(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "meminfo"
+    info.write_text("MemTotal:  9 kB\nMemFree:  1 kB\nMemAvailable:  5 kB\nBuffers:  2 kB\n")
+    monkeypatch.setattr(memory, "Path", lambda _: info)
+    assert memory.free_bytes("cpu") == 5 * 1024
+    info.write_text("MemFree:  1 kB\n")
+    assert memory.free_bytes("cpu") > 2**20  # all memory of this machine
 
 
 def test_a_cost_is_predicted_from_shorter_inputs() -> None:

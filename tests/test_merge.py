@@ -249,6 +249,20 @@ def test_of_two_versions_of_references_the_later_one_stays(
     assert "other baselines" not in capsys.readouterr().err
 
 
+def test_damaged_references_are_replaced(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    for folder in (a, b):
+        put(folder, "rope", [SCORE], views=TEST)
+        path = baselines_path(folder, "lm", "5e77")
+        path.parent.mkdir()
+        write_rows(path, [SCORE], task="lm", encoding="guessing")
+        write_sealed(path.with_suffix(".json"), {}, of=path.stem, files=[path])
+    copy = baselines_path(a, "lm", "5e77")
+    copy.write_text("damaged")
+    merge(b, to=a)
+    assert copy.read_bytes() == baselines_path(b, "lm", "5e77").read_bytes()
+
+
 @pytest.mark.slow
 def test_the_committed_runs_can_be_merged(tmp_path: Path) -> None:
     assert merge(COMMITTED, to=tmp_path) == 0

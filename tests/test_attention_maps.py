@@ -274,6 +274,9 @@ def test_an_item_is_that_of_its_place(tmp_path: Path, monkeypatch: pytest.Monkey
         assert shown_row._find_point(task, "copy", None).length == length
     with pytest.raises(InputError, match="copying has no items of length 4; there are 2, 3, 5"):
         shown_row._find_point(task, "copy", 4)
+    documents: Any = SimpleNamespace(name="documents")
+    with pytest.raises(InputError, match="documents does not generate rows: give a text with"):
+        row_of_task(documents)
 
 
 def test_tokens_have_visible_names() -> None:

@@ -175,7 +175,7 @@ def _score_mod(q: Tensor, terms: LogitTerms) -> Callable[..., Tensor] | None:
     # query, but without its gradient the rounding errors of a cumulative sum would not cancel.
     fixed = None if c is None else c.detach()
     of_query = of_key = None
-    if c is not None and _is_learned(c):
+    if _is_learned(c):
         of_query = _copies(c - c.detach(), q).mT.contiguous()  # (B, H, S, COPIES)
         of_key = _copies(c.detach() - c, q)  # (B, H, COPIES, S)
 

@@ -54,6 +54,9 @@ def check(records: Sequence[RunRecord]) -> Counter[str]:
     """Check a table's commands; count their runs, and the other runs by reason."""
     made: dict[tuple[str, int], Run] = {}
     for command in list_commands(records):
+        words = shlex.split(command)
+        specs = words[words.index("--encoding") + 1 : words.index("--task")]
+        assert specs == sorted(specs)  # the page is the same in every process
         for run in runs_of(command):
             assert (run.encoding.label, run.seed) not in made, "two commands make one run"
             made[run.encoding.label, run.seed] = run

@@ -51,7 +51,7 @@ def known(settings: Mapping[str, Any]) -> Any:
 
 
 def other_size(record: RunRecord) -> dict[str, Any]:
-    """Return the size of a run's model if it is not that of the preset (results/sizes)."""
+    """Return the size of a model if it is not that of the preset (results/sizes, results/tape)."""
     preset = plugins.load("task", record.task).cls.presets[record.preset]
     shape = preset.model or ModelConfig()
     recorded = record.settings["model"]
@@ -78,7 +78,7 @@ def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -
             protocol=record.protocol,
             cache=tmp_path,
             tune=Tuning.from_settings(tune) if tune else None,
-            model=other_size(record) if folder == "sizes" else {},
+            model=other_size(record) if folder in ("sizes", "tape") else {},
             train=other_rate(record) if folder == "tape" else {},
         )
         made = resolve(options, record.task)

@@ -111,7 +111,8 @@ def test_status_says_why(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "failed      nope/lm/seed0-5e770  2026-01-02 03:04\n            OSError: no disk" in text
     assert "rope/lm" not in text
     main(["status", "--all", "--results", str(folder)])
-    assert "finished    rope/lm" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "finished    rope/lm" in text and all(map(str.strip, text.splitlines()))
     assert main(["status", "--results", str(folder / "nowhere")]) == 2
 
 

@@ -311,6 +311,20 @@ def test_a_gpu_that_is_there_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
+def test_a_record_describes_the_gpu_only_if_the_run_used_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(environment, "ask_driver", lambda field: f"the {field}")
+    monkeypatch.setattr(environment, "_cpu_field", lambda field: f"the {field}")
+    monkeypatch.setattr(environment, "name_of", lambda device: device)
+    fields = ("driver", "cudnn", "tf32", "sdpa")
+    found = environment.describe("cpu")
+    assert [found[name] for name in fields] == [None] * 4 and found["clock"] == "the cpu MHz"
+    found = environment.describe("cuda")
+    assert found["driver"] == "the driver_version" and found["clock"] == "the clocks.sm"
+    assert found["tf32"] is not None and found["sdpa"] is not None
+
+
 @pytest.fixture
 def gpu_first() -> Any:
     """Return the script benchmarks/gpu_first.py."""

@@ -907,7 +907,7 @@ def test_the_display_keeps_encoding_and_loss_at_80_columns(display: Any) -> None
     with showing(live.view(run)):
         bar.note = "loss 2.345"
         bar.update(400)
-    live.console.print(live.render())
+    live.console.print(live._live.get_renderable())
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     overall, first, second = (line for line in lines if line.strip())

@@ -21,7 +21,7 @@ from PIL import Image
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.attributes import literal_attributes
-from pe_bench.reporting import multiples, panels, pictures, tradeoff
+from pe_bench.reporting import curve_charts, multiples, panels, pictures, tradeoff
 from pe_bench.reporting.chart_model import CostChart, Mark
 from pe_bench.reporting.curve_charts import make_curves, trained_lengths
 from pe_bench.reporting.curves import draw_curves
@@ -37,7 +37,7 @@ from pe_bench.reporting.report import MANY_TABLES, write_report
 from pe_bench.reporting.styles import styles
 from pe_bench.reporting.tables import Table
 from pe_bench.results.measurement import Measurement, Status
-from pe_bench.results.views import Curve, Gallery, Heatmap, View
+from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap, View
 
 LONG = ["rope", "rope:base=500000", "tape:base=500000,position_size=16", "alibi", "nope", "fire"]
 
@@ -564,3 +564,15 @@ def test_pictures_that_share_a_background_are_those_saved_alone(tmp_path: Path) 
         panels.save(figure, [tmp_path / "alone.png"], "stamp", crop=False)
         assert panels.is_stamped(path, "stamp")
         assert path.read_bytes() == (tmp_path / "alone.png").read_bytes()
+
+
+def test_a_chart_has_one_unit() -> None:
+    units = {"accuracy": "%", "exact": "%", "f1": "%", "bits": "bits"}
+    table: Any = SimpleNamespace(
+        headline=Headline(metric="accuracy", subset="ood"),
+        metric=lambda name: SimpleNamespace(unit=units[name]),
+    )
+    exact, f1, bits = (Column("all", name) for name in ("exact", "f1", "bits"))
+    assert curve_charts._of_one_unit(table, [exact, f1]) == [exact, f1]
+    assert curve_charts._of_one_unit(table, [bits]) == [bits]
+    assert curve_charts._of_one_unit(table, [exact, bits]) == [Column("ood", "accuracy"), exact]

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from pe_bench.cli import main
 from pe_bench.config import IGNORE, show_rate
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
+from pe_bench.reporting.tuning import describe_tuning
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.runs.tuning import Tuning, default_rates
@@ -210,6 +212,19 @@ def test_no_rate_is_left(toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture
     assert code == 1
     assert "not finite with any learning rate of 1e28, 1e29, 1e30" in capsys.readouterr().err
     assert records(tmp_path)[0]["status"] == "failed"
+
+
+@pytest.mark.parametrize(("seeds", "rule"), [((7,), "seed 7"), ((7, 8), "the worst of seeds 7, 8")])
+def test_a_line_says_how_rates_were_chosen(seeds: tuple[int, ...], rule: str) -> None:
+    search = {"lr": {"all": 1e-3}, "trainings": {"all": 3.5}}
+    record = SimpleNamespace(encoding="nope", tuning={"task": search})
+    tune = {"version": 2, "lr": [1e-3, 3e-3], "seeds": seeds}
+    about = SimpleNamespace(settings={"train": {"steps": 9}, "tune": tune})
+    table: Any = SimpleNamespace(about=about, records=[record], ranking=lambda: ["nope"])
+    assert describe_tuning(table) == [
+        "Learning rate: tuned for every encoding, beginning with 1e-3, 3e-3, by the loss on "
+        f"held-out draws ({rule}, not reported): nope 1e-3. A search took up to 3.5 trainings."
+    ]
 
 
 @pytest.mark.slow

@@ -1,0 +1,41 @@
+"""Parts of positions, such as those of a block of queries, agree with the whole."""
+
+import pytest
+import torch
+
+from pe_bench.positions import Positions
+from pe_bench.visibility import EVERYTHING, Visibility
+
+LENGTH = 12
+QUERIES = torch.tensor([7, 8, 11])
+KEYS = {
+    "the first": slice(0, 9),
+    "from the first on": slice(None, 9),
+    "the last": slice(4, None),
+    "in the middle": slice(3, 10),
+    "chosen ones": torch.tensor([0, 1, 6, 7, 8, 11]),
+}
+
+
+@pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+@pytest.mark.parametrize(
+    "visible",
+    [EVERYTHING, Visibility(window=3), Visibility(window=3, first=2), Visibility(chunk=4)],
+    ids=["everything", "window", "window and first keys", "chunk"],
+)
+@pytest.mark.parametrize("missing", [0, 2])
+def test_a_part_has_the_ids_and_the_mask_of_the_whole(
+    keys: slice | torch.Tensor, visible: Visibility, missing: int
+) -> None:
+    """With missing keys, as in rows that are padded on the left."""
+    ids = 3 * torch.arange(LENGTH)[None]
+    columns = torch.arange(LENGTH)[None] - missing if missing else None
+    whole = Positions(ids, ids, columns=columns, visible=visible)
+    part = whole.part(QUERIES, keys)
+    assert part.query.equal(whole.query[:, QUERIES]) and part.key.equal(whole.key[:, keys])
+    assert part.key_column.equal(whole.key_column[:, keys])
+    within = isinstance(keys, torch.Tensor) or (keys.stop or LENGTH) > int(QUERIES.max())
+    queries = QUERIES if within else QUERIES[:2]  # a query is among the keys
+    part = whole.part(queries, keys)
+    assert part.column.equal(whole.column[:, queries])
+    assert part.causal.equal(whole.causal[:, :, queries][..., keys])

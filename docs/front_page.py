@@ -124,13 +124,15 @@ def describe(block: Block) -> str:
     how = (
         f"Out of distribution; means of {_range(seeds)} seeds; models of {_range(sizes)} "
         f"parameters{tuned}. Mean score: 0 is the best baseline or below it, 1 is the ceiling; "
-        f"each of the {families} families counts once. Intervals (95 %) are over families: they "
-        "say what to expect of other tasks. In brackets: seeds that learned, if not all did."
+        f"each of the {families} families counts once. Intervals (95 %) are over families. In "
+        "brackets: seeds that learned, if not all did."
     )
     honest = (
         "**How to read it:** encodings with a common letter in `group` do not differ significantly "
-        f"on these tasks. The {families} families settle little. "
-        f"Models this small show what differs, not what to use at scale. {describe_sizes(block)}"
+        "in tests over seeds and items of these tasks. The intervals are over families, and "
+        f"{families} are too few to predict other tasks. Models that did not learn count, too. "
+        "Models this small show what differs, not what to use at scale. "
+        f"{describe_sizes(block)}"
     )
     return f"{how}\n\n{honest}"
 
@@ -142,11 +144,12 @@ def describe_sizes(block: Block) -> str:
     for table in sorted(block.tables, key=_family_first):
         tasks.setdefault(marks.get(table.title, "unknown"), []).append(table.about.task)
     said = []
-    for mark in ("stable", "changes", "unknown"):
+    words = {"stable": "the same", "changes": "another one", "unknown": "unknown"}
+    for mark, word in words.items():
         if mark in tasks:
             names = "all tasks" if len(tasks) == 1 else ", ".join(tasks[mark])
-            said.append(f"{mark} ({names})")
-    return f"Order at [other sizes](docs/results.md#sizes): {', '.join(said)}."
+            said.append(f"{word} for {names}")
+    return f"The order at [other sizes](docs/results.md#sizes) is {', '.join(said)}."
 
 
 def _difference(mean: Mean | None) -> str:

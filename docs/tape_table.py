@@ -11,12 +11,15 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from pe_bench.reporting.families import in_main_set
 from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table
 from pe_bench.reporting.paired import compare_table, show_p
 from pe_bench.reporting.sentences import describe_mean
 from pe_bench.reporting.tables import Table, read_tables
+from pe_bench.reporting.task_summary import count_families, find_blocks
 from pe_bench.reporting.verdicts import Verdict, Verdicts, choose_tables, judge
 from pe_bench.stats.comparison import Difference
+from pe_bench.stats.ranking import Mean, differences_over_families
 from pe_bench.system.files import write_atomic
 
 ROOT = Path(__file__).parents[1]
@@ -24,7 +27,11 @@ PAGE = ROOT / "docs" / "tape.md"
 WIDTH = 110  # characters of a line of the page
 PAIR = ("tape", "rope")
 BETWEEN = r"(?<=<!-- tape against rope -->\n).*?(?=\n<!-- end of tape against rope -->)"
-ABLATIONS = r"(?<=<!-- ablations -->\n).*?(?=\n<!-- end of ablations -->)"
+ABLATIONS = {
+    2: r"(?<=<!-- ablations -->\n).*?(?=\n<!-- end of ablations -->)",
+    4: r"(?<=<!-- ablations by layer -->\n).*?(?=\n<!-- end of ablations by layer -->)",
+}
+"""Places of the tables in the page, by the number of layers of the models."""
 HEADER = [
     *("task", "best baseline", "tape", "rope", "difference", "95 % interval"),
     *("p", "p (Holm)", "verdict", "seeds", "learned (tape, rope)"),
@@ -35,9 +42,12 @@ def main() -> None:
     """Write the tables."""
     text = PAGE.read_text(encoding="utf-8")
     found = [read(folder) for folder in ("quick", "scrolls")]
-    text = re.sub(BETWEEN, lambda _: compose(found), text, flags=re.DOTALL)
-    ablations = compose_ablations(read_ablations())
-    write_atomic(PAGE, re.sub(ABLATIONS, lambda _: ablations, text, flags=re.DOTALL))
+    pair = compose(found, read_main_set())
+    text = re.sub(BETWEEN, lambda _: pair, text, flags=re.DOTALL)
+    for layers, place in ABLATIONS.items():
+        table = compose_ablations(read_ablations(layers)).replace("\\", r"\\")
+        text = re.sub(place, table, text, flags=re.DOTALL)
+    write_atomic(PAGE, text)
 
 
 def read(folder: str) -> Verdicts:
@@ -45,21 +55,36 @@ def read(folder: str) -> Verdicts:
     return judge(choose_tables(read_tables(ROOT / "results" / folder)), *PAIR)
 
 
-def read_ablations() -> list[Table]:
-    """Return the tables of results/tape with models that were trained from scratch."""
-    tables = read_tables(ROOT / "results" / "tape")
-    return [table for table in tables if table.about.adaptation is None]
+def read_main_set() -> Mean:
+    """Return the difference of the mean scores over the families of the main set."""
+    (block,) = find_blocks(in_main_set(read_tables(ROOT / "results" / "quick")))
+    return differences_over_families(block.tasks, PAIR[1])[PAIR[0]]
 
 
-def compose(found: Sequence[Verdicts]) -> str:
-    """Return the table and the sentence on the mean over the first folder's tasks."""
+def read_ablations(layers: int) -> list[Table]:
+    """Return the tables of results/tape with models of this many layers, trained from scratch."""
+    found = []
+    for table in read_tables(ROOT / "results" / "tape"):
+        if table.about.adaptation is None and table.about.settings["model"]["layers"] == layers:
+            found.append(table)
+    return found
+
+
+def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
+    """Return the table, and the means over the first folder's tasks and over the main set."""
     rows = [cells(verdict) for verdicts in found for verdict in verdicts.tasks]
     mean = found[0].mean
     assert mean is not None
-    count = len(found[0].tasks)
-    sentence = f"Mean over the {count} tasks of `results/quick`: {describe_mean(mean, 1)}"
-    sentence = textwrap.fill(sentence, WIDTH)
-    return f"{markdown_table(HEADER, rows, 'l' + 'r' * 7 + 'l' + 'r' * 2)}\n\n{sentence}"
+    tables = [verdict.table for verdict in found[0].tasks]
+    value, low, high = (100 * number for number in (main_set.value, main_set.low, main_set.high))
+    sentences = (
+        f"Mean over the {count_families(tables)} families of the {len(tables)} tasks of "
+        f"`results/quick`: {describe_mean(mean, 1)} This interval and the test are over seeds and "
+        f"items. Over the families of the [main set](tasks.md#the-main-set), the difference is "
+        f"{value:+.1f}; its 95 % interval, over families, is {low:+.1f} to {high:+.1f}."
+    )
+    table = markdown_table(HEADER, rows, "l" + "r" * 7 + "l" + "r" * 2)
+    return f"{table}\n\n{textwrap.fill(sentences, WIDTH, break_on_hyphens=False)}"
 
 
 def cells(verdict: Verdict) -> list[str]:

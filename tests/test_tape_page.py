@@ -23,7 +23,7 @@ def page() -> ModuleType:
 def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> None:
     found = re.findall(page.BETWEEN, page.PAGE.read_text(encoding="utf-8"), re.DOTALL)
     folders = [page.read(folder) for folder in ("quick", "scrolls")]
-    assert found == [page.compose(folders)], "run python docs/tape_table.py"
+    assert found == [page.compose(folders, page.read_main_set())], "run python docs/tape_table.py"
     significant = [v.table.about.task for f in folders for v in f.tasks if v.difference.significant]
     assert significant == ["mqar"]  # as in the sentences below the table
     unlearned = [
@@ -38,13 +38,14 @@ def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> 
 
 def test_the_page_has_the_ablations_of_the_committed_results(page: ModuleType) -> None:
     text = page.PAGE.read_text(encoding="utf-8")
-    found = re.findall(page.ABLATIONS, text, re.DOTALL)
-    assert found == [page.compose_ablations(page.read_ablations())]
+    for layers, place in page.ABLATIONS.items():
+        found = re.findall(place, text, re.DOTALL)
+        assert found == [page.compose_ablations(page.read_ablations(layers))]
 
 
 def test_what_the_page_says_about_the_ablations(page: ModuleType) -> None:
     text = " ".join((ROOT / "docs" / "tape.md").read_text(encoding="utf-8").split())
-    mqar, recall = page.read_ablations()
+    mqar, recall = page.read_ablations(2)
     assert (mqar.about.task, recall.about.task) == ("mqar", "recall")
     worse = {one.first for one in compare_table(mqar, "tape").to_reference if one.significant}
     assert worse == {"rope", "tape-ablations:post_mix=off", "tape-ablations:mixing=all"}
@@ -67,14 +68,14 @@ def test_what_the_page_says_about_the_ablations(page: ModuleType) -> None:
     assert found[1] == f"{difference:.1f}"
 
 
-def test_what_the_page_says_about_tape_without_updates() -> None:
+def test_what_the_page_says_about_tape_without_updates(page: ModuleType) -> None:
     text = " ".join((ROOT / "docs" / "tape.md").read_text(encoding="utf-8").split())
     tables = read_tables(ROOT / "results" / "tape")
     (table,) = (table for table in tables if table.about.adaptation is not None)
     (found,) = compare_table(table, "tape -> tape").to_reference
     assert found.first == "tape -> rope" and found.significant and found.seeds == 5
     means = table.headline_means()
-    (trained,) = (one for one in tables if one.about.task == "mqar" and one is not table)
+    (trained,) = (one for one in page.read_ablations(2) if one.about.task == "mqar")
     assert f"trained with `rope` has {trained.headline_means()['rope']:.1f} %" in text
     said = re.search(r"falls from ([\d.]+) to ([\d.]+) % \(([-+\d.]+) points, 95 % interval: "
                      r"([-+\d.]+) to ([-+\d.]+)\)", text)  # fmt: skip

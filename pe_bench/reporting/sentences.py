@@ -12,7 +12,7 @@ from pe_bench.stats.significance import FEWEST_SEEDS, LEVEL, seeds_to_show
 
 MOST_SEEDS = 100  # larger estimates are too uncertain to print
 SMALLEST = 0.05  # per cent; smaller numbers are printed as 0.0
-SCALE = "on a scale from 0, the best baseline of a task and all below it, to 100, the ceiling"
+SCALE = "on a scale from 0 (the best baseline of each task, or below) to 100 (the ceiling)"
 
 
 def describe(found: Verdicts) -> list[str]:

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from pe_bench.config import show_rate
 from pe_bench.reporting.families import in_main_set
 from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table
 from pe_bench.reporting.paired import compare_table, show_p
@@ -27,11 +28,8 @@ PAGE = ROOT / "docs" / "tape.md"
 WIDTH = 110  # characters of a line of the page
 PAIR = ("tape", "rope")
 BETWEEN = r"(?<=<!-- tape against rope -->\n).*?(?=\n<!-- end of tape against rope -->)"
-ABLATIONS = {
-    2: r"(?<=<!-- ablations -->\n).*?(?=\n<!-- end of ablations -->)",
-    4: r"(?<=<!-- ablations by layer -->\n).*?(?=\n<!-- end of ablations by layer -->)",
-}
-"""Places of the tables in the page, by the number of layers of the models."""
+ABLATIONS = ("ablations", "ablations at equal rates", "ablations by layer")
+"""Tables of results/tape: tuned, with a given rate, and of models with four layers."""
 HEADER = [
     *("task", "best baseline", "tape", "rope", "difference", "95 % interval"),
     *("p", "p (Holm)", "verdict", "seeds", "learned (tape, rope)"),
@@ -44,9 +42,9 @@ def main() -> None:
     found = [read(folder) for folder in ("quick", "scrolls")]
     pair = compose(found, read_main_set())
     text = re.sub(BETWEEN, lambda _: pair, text, flags=re.DOTALL)
-    for layers, place in ABLATIONS.items():
-        table = compose_ablations(read_ablations(layers)).replace("\\", r"\\")
-        text = re.sub(place, table, text, flags=re.DOTALL)
+    for name in ABLATIONS:
+        table = compose_ablations(read_ablations(name)).replace("\\", r"\\")
+        text = re.sub(between(name), table, text, flags=re.DOTALL)
     write_atomic(PAGE, text)
 
 
@@ -61,13 +59,25 @@ def read_main_set() -> Mean:
     return differences_over_families(block.tasks, PAIR[1])[PAIR[0]]
 
 
-def read_ablations(layers: int) -> list[Table]:
-    """Return the tables of results/tape with models of this many layers, trained from scratch."""
-    found = []
+def between(name: str) -> str:
+    """Return the pattern of a table of ablations in the page."""
+    return rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- end of {name} -->)"
+
+
+def read_ablations(name: str) -> list[Table]:
+    """Return the tables of results/tape of one kind, see `ABLATIONS`, trained from scratch."""
+    found: dict[str, list[Table]] = {kind: [] for kind in ABLATIONS}
     for table in read_tables(ROOT / "results" / "tape"):
-        if table.about.adaptation is None and table.about.settings["model"]["layers"] == layers:
-            found.append(table)
-    return found
+        settings = table.about.settings
+        if table.about.adaptation is not None:
+            continue
+        if settings["model"]["layers"] == 4:
+            found["ablations by layer"].append(table)
+        elif settings.get("tune"):
+            found["ablations"].append(table)
+        else:
+            found["ablations at equal rates"].append(table)
+    return found[name]
 
 
 def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
@@ -112,7 +122,9 @@ def compose_ablations(tables: Sequence[Table]) -> str:
     """Return the table of the ablations: scores, and differences to TAPE."""
     header: list[str] = ["encoding"]
     for table in tables:
-        header += [f"{table.about.task}, %", Markdown("minus `tape`"), "p (Holm)", "learned"]
+        settings = table.about.settings
+        rate = "" if settings.get("tune") else f" at {show_rate(settings['train']['lr'])}"
+        header += [f"{table.about.task}{rate}, %", Markdown("minus `tape`"), "p (Holm)", "learned"]
     compared = [compare_table(table, "tape").to_reference for table in tables]
     rows = []
     for name in sorted({name for table in tables for name in table.encodings}):

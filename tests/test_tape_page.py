@@ -38,14 +38,14 @@ def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> 
 
 def test_the_page_has_the_ablations_of_the_committed_results(page: ModuleType) -> None:
     text = page.PAGE.read_text(encoding="utf-8")
-    for layers, place in page.ABLATIONS.items():
-        found = re.findall(place, text, re.DOTALL)
-        assert found == [page.compose_ablations(page.read_ablations(layers))]
+    for name in page.ABLATIONS:
+        found = re.findall(page.between(name), text, re.DOTALL)
+        assert found == [page.compose_ablations(page.read_ablations(name))], name
 
 
 def test_what_the_page_says_about_the_ablations(page: ModuleType) -> None:
     text = " ".join((ROOT / "docs" / "tape.md").read_text(encoding="utf-8").split())
-    mqar, recall = page.read_ablations(2)
+    mqar, recall = page.read_ablations("ablations")
     assert (mqar.about.task, recall.about.task) == ("mqar", "recall")
     worse = {one.first for one in compare_table(mqar, "tape").to_reference if one.significant}
     assert worse == {"rope", "tape-ablations:post_mix=off", "tape-ablations:mixing=all"}
@@ -53,9 +53,24 @@ def test_what_the_page_says_about_the_ablations(page: ModuleType) -> None:
     assert not [one for one in compare_table(recall, "tape").to_reference if one.significant]
     assert all(mqar.learned(name) == mqar.seeds(name) == 5 for name in mqar.encodings)
     means = mqar.headline_means()
+    equal = page.read_ablations("ablations at equal rates")
+    assert len(equal) == 2
+    for table in equal:
+        without, mixed = (
+            one
+            for name in ("post_mix=off", "mixing=all")
+            for one in compare_table(table, "tape").to_reference
+            if one.first == f"tape-ablations:{name}"
+        )
+        assert without.significant and not mixed.significant
+        assert f"{-without.value:.1f}" in text and all(map(table.learned, table.encodings))
+    (layers,) = page.read_ablations("ablations by layer")
+    assert not [one for one in compare_table(layers, "tape").to_reference if one.significant]
+    shown = [f"{value:.1f}" for value in layers.headline_means().values()]
+    assert all(number in text for number in shown)
     said = re.search(
         r"mixing all axes ([\d.]+) % against ([\d.]+) for `tape`; mixing channels ([\d.]+), "
-        r"separate weights for cos and sin ([\d.]+);",
+        r"separate weights for cos and sin ([\d.]+)\. At a rate of 1e-3",
         text,
     )
     assert said
@@ -75,7 +90,7 @@ def test_what_the_page_says_about_tape_without_updates(page: ModuleType) -> None
     (found,) = compare_table(table, "tape -> tape").to_reference
     assert found.first == "tape -> rope" and found.significant and found.seeds == 5
     means = table.headline_means()
-    (trained,) = (one for one in page.read_ablations(2) if one.about.task == "mqar")
+    (trained,) = (one for one in page.read_ablations("ablations") if one.about.task == "mqar")
     assert f"trained with `rope` has {trained.headline_means()['rope']:.1f} %" in text
     said = re.search(r"falls from ([\d.]+) to ([\d.]+) % \(([-+\d.]+) points, 95 % interval: "
                      r"([-+\d.]+) to ([-+\d.]+)\)", text)  # fmt: skip

@@ -7,7 +7,6 @@
 
 import hashlib
 import io
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from matplotlib.figure import Figure
 
 from pe_bench.reporting.families import MAIN_SET, family_of_task, in_main_set
 from pe_bench.reporting.heatmap import draw_heatmap
-from pe_bench.reporting.markdown import Markdown, markdown_table
+from pe_bench.reporting.markdown import Markdown, markdown_table, replace_block
 from pe_bench.reporting.paired import DEFAULT_REFERENCE
 from pe_bench.reporting.panels import STYLE, set_title
 from pe_bench.reporting.sizes import read_marks
@@ -43,7 +42,7 @@ MESSAGE = (
     "another positional encoding each"
 )
 NUMBERS = "numbers"  # key of the picture's metadata
-BETWEEN = r"(?<=<!-- main table -->\n).*?(?=\n<!-- end of main table -->)"
+BLOCK = "main table"
 
 
 def main() -> None:
@@ -51,7 +50,7 @@ def main() -> None:
     tables = read_tables(RESULTS)
     write_atomic(PICTURE, encode(*draw(tables)))
     text = README.read_text(encoding="utf-8")
-    write_atomic(README, re.sub(BETWEEN, lambda _: compose(tables), text, flags=re.DOTALL))
+    write_atomic(README, replace_block(text, BLOCK, compose(tables)))
 
 
 def draw(tables: Sequence[Table]) -> tuple[Figure, str]:

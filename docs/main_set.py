@@ -6,11 +6,10 @@ The numbers come from results/quick and results/scrolls. `tests/test_main_set.py
 results disagree.
 """
 
-import re
 from pathlib import Path
 
 from pe_bench.reporting.families import in_main_set
-from pe_bench.reporting.markdown import markdown_table
+from pe_bench.reporting.markdown import markdown_table, replace_block
 from pe_bench.reporting.sensitivity import measure_signal
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.system.files import write_atomic
@@ -18,7 +17,7 @@ from pe_bench.system.files import write_atomic
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "tasks.md"
 RESULTS = ("quick", "scrolls")
-BETWEEN = r"(?<=<!-- signal -->\n).*?(?=\n<!-- end of signal -->)"
+BLOCK = "signal"
 HEADER = [
     *("task", "encodings", "best baseline", "worst mean", "best mean", "sd between encodings"),
     *("sd between seeds", "ratio", "runs that learned", "seconds of a training", "main set"),
@@ -29,7 +28,7 @@ def main() -> None:
     """Write the table."""
     tables = [table for name in RESULTS for table in read_tables(ROOT / "results" / name)]
     text = PAGE.read_text(encoding="utf-8")
-    write_atomic(PAGE, re.sub(BETWEEN, lambda _: compose(tables), text, flags=re.DOTALL))
+    write_atomic(PAGE, replace_block(text, BLOCK, compose(tables)))
 
 
 def compose(tables: list[Table]) -> str:

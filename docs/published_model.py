@@ -6,7 +6,6 @@ The numbers come from results/pretrained. `tests/test_published_model.py` fails 
 disagree.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table
+from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table, replace_block
 from pe_bench.reporting.paired import show_p
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results.items import Items
@@ -25,7 +24,6 @@ from pe_bench.system.files import write_atomic
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "published-model.md"
 RESULTS = ROOT / "results" / "pretrained"
-BETWEEN = r"(?<=<!-- {0} -->\n).*?(?=\n<!-- end of {0} -->)"
 
 MODEL = "smollm2 -> "
 TRAINED, LONG, LONGEST = 8192, 16384, 20480  # tokens
@@ -56,8 +54,7 @@ def main() -> None:
     """Write the tables."""
     text = PAGE.read_text(encoding="utf-8")
     for title, table in compose(read()).items():
-        replacement = table.replace("\\", r"\\")
-        text = re.sub(BETWEEN.format(title), replacement, text, flags=re.DOTALL)
+        text = replace_block(text, title, table)
     write_atomic(PAGE, text)
 
 

@@ -5,12 +5,11 @@
 The numbers come from results/sizes. `tests/test_sizes_table.py` fails if page and results disagree.
 """
 
-import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from pe_bench.reporting.markdown import Markdown, markdown_table
+from pe_bench.reporting.markdown import Markdown, markdown_table, replace_block
 from pe_bench.reporting.sizes import Ladder, find_ladders, score_rows
 from pe_bench.reporting.tables import read_tables
 from pe_bench.system.files import write_atomic
@@ -19,14 +18,13 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "findings.md"
 RESULTS = ROOT / "results" / "sizes"
 WIDTH = 110  # characters of a line of the page
-BETWEEN = r"(?<=<!-- sizes -->\n).*?(?=\n<!-- end of sizes -->)"
+BLOCK = "sizes"
 
 
 def main() -> None:
     """Write the tables."""
     text = PAGE.read_text(encoding="utf-8")
-    found = compose(read())
-    write_atomic(PAGE, re.sub(BETWEEN, lambda _: found, text, flags=re.DOTALL))
+    write_atomic(PAGE, replace_block(text, BLOCK, compose(read())))
 
 
 def read() -> list[Ladder]:

@@ -6,14 +6,13 @@ The numbers come from results/quick, results/scrolls and results/tape. `tests/te
 fails if page and results disagree.
 """
 
-import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 from pe_bench.config import show_rate
 from pe_bench.reporting.families import in_main_set
-from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table
+from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table, replace_block
 from pe_bench.reporting.paired import compare_table, show_p
 from pe_bench.reporting.sentences import describe_mean
 from pe_bench.reporting.tables import Table, read_tables
@@ -27,9 +26,9 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "tape.md"
 WIDTH = 110  # characters of a line of the page
 PAIR = ("tape", "rope")
-BETWEEN = r"(?<=<!-- tape against rope -->\n).*?(?=\n<!-- end of tape against rope -->)"
-ABLATIONS = ("ablations", "ablations at equal rates", "ablations by layer")
-"""Tables of results/tape: tuned, with a given rate, and of models with four layers."""
+LAYERS = 4  # of the models with updates in some layers only
+BLOCK = "tape against rope"
+TUNED, EQUAL_RATES, BY_LAYER = "ablations", "ablations at equal rates", "ablations by layer"
 HEADER = [
     *("task", "best baseline", "tape", "rope", "difference", "95 % interval"),
     *("p", "p (Holm)", "verdict", "seeds", "learned (tape, rope)"),
@@ -40,11 +39,9 @@ def main() -> None:
     """Write the tables."""
     text = PAGE.read_text(encoding="utf-8")
     found = [read(folder) for folder in ("quick", "scrolls")]
-    pair = compose(found, read_main_set())
-    text = re.sub(BETWEEN, lambda _: pair, text, flags=re.DOTALL)
-    for name in ABLATIONS:
-        table = compose_ablations(read_ablations(name)).replace("\\", r"\\")
-        text = re.sub(between(name), table, text, flags=re.DOTALL)
+    text = replace_block(text, BLOCK, compose(found, read_main_set()))
+    for name, tables in read_ablations().items():
+        text = replace_block(text, name, compose_ablations(tables))
     write_atomic(PAGE, text)
 
 
@@ -59,25 +56,20 @@ def read_main_set() -> Mean:
     return differences_over_families(block.tasks, PAIR[1])[PAIR[0]]
 
 
-def between(name: str) -> str:
-    """Return the pattern of a table of ablations in the page."""
-    return rf"(?<=<!-- {name} -->\n).*?(?=\n<!-- end of {name} -->)"
-
-
-def read_ablations(name: str) -> list[Table]:
-    """Return the tables of results/tape of one kind, see `ABLATIONS`, trained from scratch."""
-    found: dict[str, list[Table]] = {kind: [] for kind in ABLATIONS}
+def read_ablations() -> dict[str, list[Table]]:
+    """Return the tables of results/tape with models trained from scratch, by their block."""
+    found: dict[str, list[Table]] = {TUNED: [], EQUAL_RATES: [], BY_LAYER: []}
     for table in read_tables(ROOT / "results" / "tape"):
         settings = table.about.settings
         if table.about.adaptation is not None:
             continue
-        if settings["model"]["layers"] == 4:
-            found["ablations by layer"].append(table)
-        elif settings.get("tune"):
-            found["ablations"].append(table)
+        if not settings.get("tune"):
+            found[EQUAL_RATES].append(table)
+        elif settings["model"]["layers"] == LAYERS:
+            found[BY_LAYER].append(table)
         else:
-            found["ablations at equal rates"].append(table)
-    return found[name]
+            found[TUNED].append(table)
+    return found
 
 
 def compose(found: Sequence[Verdicts], main_set: Mean) -> str:

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from scripts import load_script
 
+from pe_bench.reporting.markdown import find_block, replace_block
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.store import PACKED_ROWS
 from pe_bench.system.sealed import write_sealed
@@ -35,8 +36,7 @@ def measured(page: ModuleType) -> tuple[str, str]:
 @pytest.mark.slow
 def test_readme_shows_what_was_measured(page: ModuleType, measured: tuple[str, str]) -> None:
     text, digest = measured
-    found = re.findall(page.BETWEEN, README, re.DOTALL)
-    assert found == [text], "run python docs/front_page.py"
+    assert find_block(README, page.BLOCK) == text, "run python docs/front_page.py"
     with Image.open(page.PICTURE) as picture:
         assert picture.info[page.NUMBERS] == digest, "run python docs/front_page.py"
         assert picture.width > 1000
@@ -96,7 +96,7 @@ def test_another_number_is_noticed(
 def test_it_writes_both(page: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     readme = tmp_path / "README.md"
     shutil.copy(ROOT / "README.md", readme)
-    readme.write_text(re.sub(page.BETWEEN, "old", README, flags=re.DOTALL), encoding="utf-8")
+    readme.write_text(replace_block(README, page.BLOCK, "old"), encoding="utf-8")
     monkeypatch.setattr(page, "README", readme)
     monkeypatch.setattr(page, "PICTURE", tmp_path / "picture.png")
     page.main()

@@ -1,6 +1,5 @@
 """The tasks of the main table, and the signal that selected them."""
 
-import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +12,7 @@ from test_compare import put_baselines
 
 from pe_bench.registry import plugins
 from pe_bench.reporting.families import FAMILIES, MAIN_SET, in_main_set
+from pe_bench.reporting.markdown import find_block
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.sensitivity import describe_sensitivity, measure_signal
 from pe_bench.reporting.tables import Table, read_tables
@@ -121,8 +121,8 @@ def committed(page: ModuleType) -> list[Table]:
 def test_the_page_has_the_signal_of_the_committed_results(
     page: ModuleType, committed: list[Table]
 ) -> None:
-    found = re.findall(page.BETWEEN, page.PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert found == [page.compose(committed)], "run python docs/main_set.py"
+    found = find_block(page.PAGE.read_text(encoding="utf-8"), page.BLOCK)
+    assert found == page.compose(committed), "run python docs/main_set.py"
 
 
 @pytest.mark.slow

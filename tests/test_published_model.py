@@ -7,6 +7,8 @@ from types import ModuleType
 import pytest
 from scripts import load_script
 
+from pe_bench.reporting.markdown import find_block, replace_block
+
 ROOT = Path(__file__).parents[1]
 DECIMAL = r"\d+\.\d+|\d+ of \d+"
 
@@ -27,14 +29,13 @@ def tables(page: ModuleType) -> dict[str, str]:
 def test_the_tables_are_those_of_the_results(page: ModuleType, tables: dict[str, str]) -> None:
     text = page.PAGE.read_text(encoding="utf-8")
     for title, table in tables.items():
-        found = re.findall(page.BETWEEN.format(title), text, re.DOTALL)
-        assert found == [table], "run python docs/published_model.py"
+        assert find_block(text, title) == table, "run python docs/published_model.py"
 
 
 def test_every_number_in_a_sentence_is_in_a_table(page: ModuleType, tables: dict[str, str]) -> None:
     text = page.PAGE.read_text(encoding="utf-8")
     for title in tables:
-        text = re.sub(page.BETWEEN.format(title), "", text, flags=re.DOTALL)
+        text = replace_block(text, title, "")
     findings = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
     section = findings.partition("## A published model\n")[2].partition("\n## ")[0]
     claim = (ROOT / "docs" / "tape.md").read_text(encoding="utf-8")

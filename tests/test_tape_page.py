@@ -2,13 +2,17 @@
 
 import re
 from pathlib import Path
+from statistics import median
 from types import ModuleType
 
 import pytest
 from scripts import load_script
 
+from pe_bench.config import show_rate
+from pe_bench.reporting.markdown import find_block
 from pe_bench.reporting.paired import compare_table
-from pe_bench.reporting.tables import read_tables
+from pe_bench.reporting.tables import Table, read_tables
+from pe_bench.stats.comparison import Difference
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,9 +25,9 @@ def page() -> ModuleType:
 
 @pytest.mark.slow
 def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> None:
-    found = re.findall(page.BETWEEN, page.PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    found = find_block(page.PAGE.read_text(encoding="utf-8"), page.BLOCK)
     folders = [page.read(folder) for folder in ("quick", "scrolls")]
-    assert found == [page.compose(folders, page.read_main_set())], "run python docs/tape_table.py"
+    assert found == page.compose(folders, page.read_main_set()), "run python docs/tape_table.py"
     significant = [v.table.about.task for f in folders for v in f.tasks if v.difference.significant]
     assert significant == ["mqar"]  # as in the sentences below the table
     unlearned = [
@@ -36,61 +40,142 @@ def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> 
     assert folders[0].mean is not None and folders[0].mean.significant
 
 
-def test_the_page_has_the_ablations_of_the_committed_results(page: ModuleType) -> None:
+@pytest.fixture(scope="module")
+def ablations(page: ModuleType) -> dict[str, list[Table]]:
+    """Return the committed tables of the ablations, by their block."""
+    found: dict[str, list[Table]] = page.read_ablations()
+    return found
+
+
+def page_text() -> str:
+    """Return the page on one line."""
+    return " ".join((ROOT / "docs" / "tape.md").read_text(encoding="utf-8").split())
+
+
+def differences(table: Table) -> dict[str, Difference]:
+    """Return the differences from `tape`, by the option of the ablation or the encoding."""
+    found = compare_table(table, "tape").to_reference
+    return {one.first.removeprefix("tape-ablations:"): one for one in found}
+
+
+def means_of(table: Table, *names: str) -> list[str]:
+    """Return scores as the page shows them."""
+    means = table.headline_means()
+    labels = [name if name in means else f"tape-ablations:{name}" for name in names]
+    return [f"{means[label]:.1f}" for label in labels]
+
+
+def test_the_page_has_the_ablations_of_the_committed_results(
+    page: ModuleType, ablations: dict[str, list[Table]]
+) -> None:
     text = page.PAGE.read_text(encoding="utf-8")
-    for name in page.ABLATIONS:
-        found = re.findall(page.between(name), text, re.DOTALL)
-        assert found == [page.compose_ablations(page.read_ablations(name))], name
+    for name, tables in ablations.items():
+        assert find_block(text, name) == page.compose_ablations(tables), name
 
 
-def test_what_the_page_says_about_the_ablations(page: ModuleType) -> None:
-    text = " ".join((ROOT / "docs" / "tape.md").read_text(encoding="utf-8").split())
-    mqar, recall = page.read_ablations("ablations")
+def test_what_the_page_says_about_the_ablations(
+    page: ModuleType, ablations: dict[str, list[Table]]
+) -> None:
+    text = page_text()
+    mqar, recall = ablations[page.TUNED]
     assert (mqar.about.task, recall.about.task) == ("mqar", "recall")
-    worse = {one.first for one in compare_table(mqar, "tape").to_reference if one.significant}
-    assert worse == {"rope", "tape-ablations:post_mix=off", "tape-ablations:mixing=all"}
-    assert all(one.value < 0 for one in compare_table(mqar, "tape").to_reference if one.significant)
-    assert not [one for one in compare_table(recall, "tape").to_reference if one.significant]
+    found = differences(mqar)
+    worse = {name for name, one in found.items() if one.significant}
+    assert worse == {"rope", "post_mix=off", "mixing=all"}
+    assert all(found[name].value < 0 for name in worse)
+    assert f"difference of {-found['mixing=all'].value:.1f} points in the first table" in text
+    assert not [one for one in differences(recall).values() if one.significant]
     assert all(mqar.learned(name) == mqar.seeds(name) == 5 for name in mqar.encodings)
-    means = mqar.headline_means()
-    equal = page.read_ablations("ablations at equal rates")
-    assert len(equal) == 2
-    for table in equal:
-        without, mixed = (
-            one
-            for name in ("post_mix=off", "mixing=all")
-            for one in compare_table(table, "tape").to_reference
-            if one.first == f"tape-ablations:{name}"
+    names = ("mixing=all", "tape", "mixing=channels", "mixing=heads-apart")
+    numbers = means_of(mqar, *names)
+    assert (
+        "mixing all axes {} % against {} for `tape`; mixing channels {}, separate weights for cos "
+        "and sin {}. At a rate".format(*numbers)
+    ) in text
+    assert rates(mqar) == {"3e-3": {"mixing=all", "post_mix=off"}, "1e-3": {
+        *("rope", "tape", "mlp_mix=false", "mixing=channels", "mixing=heads-apart"),
+    }}  # fmt: skip
+
+
+def rates(table: Table) -> dict[str, set[str]]:
+    """Return the encodings, or the options of an ablation, for which a rate was chosen."""
+    found: dict[str, set[str]] = {}
+    for record in table.records:
+        (rate,) = {*((record.tuning or {})["task"]["lr"]).values()}
+        name = record.encoding.removeprefix("tape-ablations:")
+        found.setdefault(show_rate(rate), set()).add(name)
+    return found
+
+
+def test_what_the_page_says_about_equal_rates(
+    page: ModuleType, ablations: dict[str, list[Table]]
+) -> None:
+    low, high = ablations[page.EQUAL_RATES]
+    assert [table.about.settings["train"]["lr"] for table in (low, high)] == [1e-3, 3e-3]
+    one, other = differences(low), differences(high)
+    for found in (one, other):
+        assert found["post_mix=off"].significant and not found["mixing=all"].significant
+    lost = [-found["post_mix=off"].value for found in (one, other)]
+    assert "at both rates, by {:.1f} and {:.1f} points".format(*lost) in page_text()
+    intervals = []
+    for found in (one, other):
+        intervals.append(
+            "{:+.1f} to {:+.1f}".format(found["mixing=all"].low, found["mixing=all"].high)
         )
-        assert without.significant and not mixed.significant
-        assert f"{-without.value:.1f}" in text and all(map(table.learned, table.encodings))
-    (layers,) = page.read_ablations("ablations by layer")
-    assert not [one for one in compare_table(layers, "tape").to_reference if one.significant]
-    shown = [f"{value:.1f}" for value in layers.headline_means().values()]
-    assert all(number in text for number in shown)
-    said = re.search(
-        r"mixing all axes ([\d.]+) % against ([\d.]+) for `tape`; mixing channels ([\d.]+), "
-        r"separate weights for cos and sin ([\d.]+)\. At a rate of 1e-3",
-        text,
+    assert f"minus `tape` are {intervals[0]} and {intervals[1]} points" in page_text()
+    mixed, full = means_of(low, "mixing=all", "tape")
+    assert f"rate of 1e-3 for both, mixing all axes has {mixed} and `tape` {full}" in page_text()
+    for name in low.encodings:  # "better in distribution is worse out of distribution"
+        assert low.headline_means()[name] > high.headline_means()[name]
+        losses = [median(final_losses(table, name)) for table in (low, high)]
+        assert losses[0] > losses[1]
+        assert all(table.learned(name) == table.seeds(name) == 5 for table in (low, high))
+
+
+def final_losses(table: Table, encoding: str) -> list[float]:
+    """Return the loss of each seed at the end of training."""
+    records = [record for record in table.records if record.encoding == encoding]
+    return [cost["training"]["loss"] for record in records for cost in record.costs.values()]
+
+
+def test_what_the_page_says_about_layers(
+    page: ModuleType, ablations: dict[str, list[Table]]
+) -> None:
+    (table,) = ablations[page.BY_LAYER]
+    assert not [one for one in differences(table).values() if one.significant]
+    earlier, everything, later, rope = means_of(
+        table, "layers=earlier-half", "tape", "layers=later-half", "rope"
     )
-    assert said
-    names = ["tape-ablations:mixing=all", "tape", "tape-ablations:mixing=channels"]
-    names.append("tape-ablations:mixing=heads-apart")
-    assert [f"{means[name]:.1f}" for name in names] == [*said.groups()]
-    found = re.search(r"it differs by ([\d.]+) points", text)
-    assert found
-    difference = means["tape"] - means["tape-ablations:mlp_mix=false"]
-    assert found[1] == f"{difference:.1f}"
+    text = page_text()
+    assert (
+        f"updates in the earlier half (two layers) {earlier} %, in the later half (one layer) "
+        f"{later}, in all {everything}, `rope` {rope}, not significant"
+    ) in text
+    assert f"{earlier} and {everything} %. Updates in the later half alone have {later} %" in text
+    learned = {name: table.learned(name) for name in table.encodings if table.learned(name) < 5}
+    assert learned == {"rope": 4, "tape-ablations:layers=later-half": 4}
+    assert rates(table)["3e-3"] == {"layers=earlier-half"}
 
 
-def test_what_the_page_says_about_tape_without_updates(page: ModuleType) -> None:
-    text = " ".join((ROOT / "docs" / "tape.md").read_text(encoding="utf-8").split())
+def test_what_the_page_says_about_the_content_of_a_token(
+    page: ModuleType, ablations: dict[str, list[Table]]
+) -> None:
+    mqar = ablations[page.TUNED][0]
+    found = differences(mqar)["mlp_mix=false"]
+    assert f"it differs by {-found.value:.1f} points, which is not significant" in page_text()
+    assert not found.significant
+
+
+def test_what_the_page_says_about_tape_without_updates(
+    page: ModuleType, ablations: dict[str, list[Table]]
+) -> None:
+    text = page_text()
     tables = read_tables(ROOT / "results" / "tape")
     (table,) = (table for table in tables if table.about.adaptation is not None)
     (found,) = compare_table(table, "tape -> tape").to_reference
     assert found.first == "tape -> rope" and found.significant and found.seeds == 5
     means = table.headline_means()
-    (trained,) = (one for one in page.read_ablations("ablations") if one.about.task == "mqar")
+    trained = ablations[page.TUNED][0]
     assert f"trained with `rope` has {trained.headline_means()['rope']:.1f} %" in text
     said = re.search(r"falls from ([\d.]+) to ([\d.]+) % \(([-+\d.]+) points, 95 % interval: "
                      r"([-+\d.]+) to ([-+\d.]+)\)", text)  # fmt: skip

@@ -1,5 +1,6 @@
 """Options of plugins: the parameters of a constructor, converted from text to their types."""
 
+import dataclasses
 import inspect
 import keyword
 import math
@@ -230,8 +231,10 @@ def _parameters(constructor: Callable[..., Any]) -> tuple[inspect.Parameter, ...
 
 def _fields(cls: type[Any]) -> list[inspect.Parameter]:
     """Return the fields of a dataclass that have a default, as parameters."""
+    fields = dataclasses.fields(cls)
+    names = {field.name for field in fields if field.default is not dataclasses.MISSING}
     return [
         p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for p in _parameters(vars(cls)["__init__"])
-        if p.default is not p.empty
+        if p.name in names
     ]

@@ -1,4 +1,4 @@
-"""Tables in Markdown that can also be read in a terminal."""
+"""Tables in Markdown that can also be read in a terminal, and generated blocks of a page."""
 
 import re
 from collections.abc import Sequence
@@ -38,6 +38,30 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], align: 
     if align[-1] == "l":
         widths[-1] = 0
     return "\n".join(_line(line, widths, align) for line in lines)
+
+
+def find_block(page: str, name: str) -> str:
+    """Return the text of a page between the lines `<!-- NAME -->` and `<!-- end of NAME -->`.
+
+    Raises:
+        ValueError: the page does not have exactly one such block.
+    """
+    start, end = _span(page, name)
+    return page[start:end]
+
+
+def replace_block(page: str, name: str, text: str) -> str:
+    """Return a page with another text in a block, see `find_block`."""
+    start, end = _span(page, name)
+    return page[:start] + text + page[end:]
+
+
+def _span(page: str, name: str) -> tuple[int, int]:
+    pattern = rf"(?<=<!-- {re.escape(name)} -->\n).*?(?=\n<!-- end of {re.escape(name)} -->)"
+    found = [match.span() for match in re.finditer(pattern, page, re.DOTALL)]
+    if len(found) != 1:
+        raise ValueError(f"the page has {len(found)} blocks '{name}' instead of one")
+    return found[0]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], align: str) -> str:

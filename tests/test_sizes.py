@@ -231,6 +231,30 @@ def test_few_encodings_in_common(tmp_path: Path, common: list[str], reason: str)
     assert ladder.mark == "unknown" and describe_ladder(ladder)[0] == f"Unknown: {reason}."
 
 
+def test_a_size_with_few_encodings_is_left_out(tmp_path: Path) -> None:
+    """Such as an ablation at another depth, in a folder with all results."""
+    put_size(tmp_path, 32, MEANS)
+    put_size(tmp_path, 64, {"rope": 40.0, "tape": 30.0, "own": 20.0})
+    put_size(tmp_path, 128, MEANS)
+    (ladder,) = ladders(tmp_path)
+    assert ladder.parameters == [32**2, 128**2] and len(ladder.encodings) == len(MEANS)
+    assert ladder.mark == "stable"
+    said = "Left out: 4,096 parameters, with too few encodings in common."
+    assert said in describe_ladder(ladder)
+
+
+def test_tables_of_three_sizes_have_different_headings(tmp_path: Path) -> None:
+    for width in (32, 64, 128):
+        put_size(tmp_path, width, MEANS)
+    tables = read_tables(tmp_path)
+    assert len({table.heading for table in tables}) == 3
+    long = {f"model.{name}": 1 for name in ("heads", "kv_heads", "width", "mlp_width", "layers")}
+    table = replace(tables[0], differences=long)
+    assert table.distinction == f"{table.parameters:,} parameters"
+    table = replace(tables[0], differences=long | {"train.lr": 1.0})
+    assert table.distinction == f"settings={table.about.settings_digest}"
+
+
 def test_the_report_has_a_section_and_a_picture(tmp_path: Path, real_pictures: None) -> None:
     put_size(tmp_path, 32, UPSIDE_DOWN)
     put_size(tmp_path, 64, MEANS, failed=["tape"])

@@ -56,11 +56,13 @@ class Ladder:
         key: digest of all settings except the size.
         tables: one for each size, the smallest first.
         encodings: encodings that all tables rank, the best at the largest size first.
+        left_out: tables of other sizes, without which more encodings are in common.
     """
 
     key: str
     tables: tuple[Table, ...]
     encodings: tuple[str, ...]
+    left_out: tuple[Table, ...] = ()
 
     @property
     def title(self) -> str:
@@ -104,11 +106,31 @@ def find_ladders(tables: Sequence[Table]) -> list[Ladder]:
     ladders = []
     for key, group in groups.items():
         group.sort(key=lambda table: table.parameters)
-        if group[0].parameters < group[-1].parameters:
-            ranked = [table.ranked() for table in group]
-            common = [name for name in ranked[-1] if all(name in names for names in ranked)]
-            ladders.append(Ladder(key, tuple(group), tuple(common)))
+        kept = _comparable(group)
+        if kept[0].parameters < kept[-1].parameters:
+            left_out = [table for table in group if all(table is not one for one in kept)]
+            ladders.append(Ladder(key, tuple(kept), tuple(_in_common(kept)), tuple(left_out)))
     return ladders
+
+
+def _comparable(tables: list[Table]) -> list[Table]:
+    """Return the tables of the sizes that can be compared.
+
+    If too few encodings are in common, sizes are left out, such as that of an ablation with few
+    encodings. If this does not help, all sizes are returned.
+    """
+    kept = tables
+    while len(kept) > 2 and len(_in_common(kept)) < FEWEST_ENCODINGS:
+        smaller = [[*kept[:place], *kept[place + 1 :]] for place in range(len(kept))]
+        kept = max(smaller, key=lambda rest: len(_in_common(rest)))
+    enough = len(_in_common(kept)) >= FEWEST_ENCODINGS
+    return kept if enough else tables
+
+
+def _in_common(tables: Sequence[Table]) -> list[str]:
+    """Return the encodings that all tables rank, the best in the last one first."""
+    ranked = [table.ranked() for table in tables]
+    return [name for name in ranked[-1] if all(name in names for names in ranked)]
 
 
 def read_marks(folder: Path) -> dict[str, Mark]:
@@ -203,6 +225,10 @@ def describe_ladder(ladder: Ladder) -> list[str]:
     counts = [ladder.seeds(place) for place in range(len(ladder.tables))]
     seeds = str(counts[0]) if len(set(counts)) == 1 else ", ".join(map(str, counts))
     lines.append(f"Seeds at each size, which all of these encodings have: {seeds}.")
+    for table in ladder.left_out:
+        lines.append(
+            f"Left out: {table.parameters:,} parameters, with too few encodings in common."
+        )
     for place, table in enumerate(ladder.tables):
         size = f"{ladder.parameters[place]:,} parameters"
         missing = [name for name in _all_encodings(ladder) if name not in table.ranked()]

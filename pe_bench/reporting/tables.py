@@ -72,14 +72,19 @@ class Table:
 
     @property
     def heading(self) -> str:
-        """The title, and the settings that distinguish it from other tables with this title."""
-        if not self.differences:
-            return self.title
+        """The title, and what distinguishes it from other tables with this title."""
+        return f"{self.title} · {self.distinction}" if self.differences else self.title
+
+    @property
+    def distinction(self) -> str:
+        """What distinguishes it from other tables with this title, on one short line."""
         settings = [f"{key}={value}" for key, value in self.differences.items()]
         short = ", ".join(settings)
-        if len(short) > MAX_DIFFERENCES:
-            short = f"settings={self.about.settings_digest}"
-        return f"{self.title} · {short}"
+        if len(short) <= MAX_DIFFERENCES:
+            return short
+        if self.parameters and all(key.startswith("model.") for key in self.differences):
+            return f"{self.parameters:,} parameters"
+        return f"settings={self.about.settings_digest}"
 
     @property
     def name(self) -> str:

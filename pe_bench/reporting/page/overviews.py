@@ -82,8 +82,9 @@ def _overview(
 
 
 def _task_heading(table: Table) -> str:
-    """Return the task and the unit and direction of its headline."""
-    return f"{table.about.task} ({table.label(table.headline.metric)})"
+    """Return the task, what distinguishes the table, and unit and direction of its headline."""
+    heading = f"{table.about.task} ({table.label(table.headline.metric)})"
+    return f"{heading} · {table.distinction}" if table.differences else heading
 
 
 def _headline_cells(section: TableSection) -> dict[str, tuple[str, float | None]]:

@@ -128,8 +128,9 @@ def describe(block: Block) -> str:
     )
     honest = (
         "**How to read it:** encodings with a common letter in `group` do not differ significantly "
-        "in tests over seeds and items of these tasks. The intervals are over families, and "
-        f"{families} are too few to predict other tasks. Models that did not learn count, too. "
+        "in tests over seeds and items of these tasks. Intervals are over families, and "
+        f"{families} families are too few to predict other tasks. Models that did not learn are "
+        "included. "
         "Models this small show what differs, not what to use at scale. "
         f"{describe_sizes(block)}"
     )

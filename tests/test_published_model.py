@@ -32,6 +32,12 @@ def test_the_tables_are_those_of_the_results(page: ModuleType, tables: dict[str,
         assert find_block(text, title) == table, "run python docs/published_model.py"
 
 
+def table_cells(table: str) -> list[list[str]]:
+    """Return the cells of the rows of a table."""
+    lines = table.splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
 def test_every_number_in_a_sentence_is_in_a_table(page: ModuleType, tables: dict[str, str]) -> None:
     text = page.PAGE.read_text(encoding="utf-8")
     for title in tables:
@@ -45,6 +51,10 @@ def test_every_number_in_a_sentence_is_in_a_table(page: ModuleType, tables: dict
     floor = f"{page._find(page.read(), 'windows=24').best_baseline():.3f}"
     share = f"{100 * page.key_share(page._find(page.read(), 'windows=24')):.1f}"
     assert f"{share} % of the scored bytes" in text
+    key_tokens = [cells[7] for cells in table_cells(tables["zero-shot"]) if cells[7][0] in "+-"]
+    largest = max(-float(cell.split()[0]) for cell in key_tokens)  # bits per byte
+    said = " ".join(text.split())
+    assert f"by at most about {largest * float(share) / 100:.3f} bits" in said
     for prose in (text, section, of_this_page):
         numbers = set(re.findall(DECIMAL, " ".join(prose.split())))
         assert numbers
@@ -96,8 +106,7 @@ def test_float32_and_bf16_agree(page: ModuleType) -> None:
 
 def test_the_verdicts_follow_from_the_intervals(tables: dict[str, str]) -> None:
     rows = {}
-    for line in tables["zero-shot"].splitlines()[2:]:
-        name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+    for name, *cells in table_cells(tables["zero-shot"]):
         if cells[0] != "–":
             rows[name] = cells
     means, of_keys = ([float(cells[n].split()[0]) for cells in rows.values()] for n in (3, 6))
@@ -114,11 +123,9 @@ def test_the_verdicts_follow_from_the_intervals(tables: dict[str, str]) -> None:
     assert (
         min(means) == means[0] and min(of_keys) == of_keys[0] and next(iter(rows)) == "Self-Extend"
     )
-    for line in tables["with and without TAPE"].splitlines()[2:]:
-        trained, tokens, difference, *_ = (cell.strip() for cell in line.strip("|").split("|"))
+    for trained, tokens, difference, *_ in table_cells(tables["with and without TAPE"]):
         _, low, high = map(float, re.findall(r"[+-]\d\.\d+", difference))
         is_better = trained == "embeddings and norms" and tokens != "8,192"
         assert high < 0 if is_better else low > 0
-    for line in tables["trained further"].splitlines()[2:]:
-        _, _, trained_length, long, *_ = (cell.strip() for cell in line.strip("|").split("|"))
+    for _, _, trained_length, long, *_ in table_cells(tables["trained further"]):
         assert float(long) > float(trained_length)

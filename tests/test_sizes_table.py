@@ -40,6 +40,8 @@ def test_the_sentences_below_the_table(page: ModuleType) -> None:
         f"is {small} points (95 % interval: {of_small}) at width 32, {middle} ({of_middle}) at "
         f"width 64 and {large} ({of_large}) at width 128"
     ) in text
+    claims = (page.PAGE.parent / "tape.md").read_text(encoding="utf-8")
+    assert f"and {large.lstrip('+')} in a model of width 128" in claims
     best = []
     for table in ladder.tables:
         means = table.headline_means()

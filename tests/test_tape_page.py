@@ -113,18 +113,26 @@ def test_what_the_page_says_about_equal_rates(
     low, high = ablations[page.EQUAL_RATES]
     assert [table.about.settings["train"]["lr"] for table in (low, high)] == [1e-3, 3e-3]
     one, other = differences(low), differences(high)
+    text = page_text()
     for found in (one, other):
-        assert found["post_mix=off"].significant and not found["mixing=all"].significant
-    lost = [-found["post_mix=off"].value for found in (one, other)]
-    assert "at both rates, by {:.1f} and {:.1f} points".format(*lost) in page_text()
+        assert not found["mixing=all"].significant
+    for name, sentence in (
+        ("post_mix=off", "is {} points lower than that of `tape` with 1e-3, and {} points lower"),
+        ("rope", "It is {} points with 1e-3, and {} points with 3e-3"),
+    ):
+        assert one[name].significant and not other[name].significant
+        lost = [f"{-found[name].value:.1f}" for found in (one, other)]
+        assert sentence.format(*lost) in text
+    gains = [f"{-found['rope'].value:.1f}" for found in (other, one)]
+    assert "The gain is {} points instead of {} with a rate of 3e-3".format(*gains) in text
     intervals = []
     for found in (one, other):
         intervals.append(
             "{:+.1f} to {:+.1f}".format(found["mixing=all"].low, found["mixing=all"].high)
         )
-    assert f"minus `tape` are {intervals[0]} and {intervals[1]} points" in page_text()
+    assert f"minus `tape` are {intervals[0]} and {intervals[1]} points" in text
     mixed, full = means_of(low, "mixing=all", "tape")
-    assert f"rate of 1e-3 for both, mixing all axes has {mixed} and `tape` {full}" in page_text()
+    assert f"rate of 1e-3 for both, mixing all axes has {mixed} and `tape` {full}" in text
     for name in low.encodings:  # "better in distribution is worse out of distribution"
         assert low.headline_means()[name] > high.headline_means()[name]
         losses = [median(final_losses(table, name)) for table in (low, high)]

@@ -381,6 +381,9 @@ def test_titles_of_panels_say_what_is_shown(
 def test_labels_are_broken_between_their_options() -> None:
     html = str(prose.breakable("a:b=1,<c=&:"))
     assert html == "a:<wbr>b=<wbr>1,<wbr>&lt;c=<wbr>&amp;:"
+    assert str(prose.breakable("a=2,b · 1,459,904 parameters")) == (
+        "a=<wbr>2,<wbr>b · 1,459,904 parameters"
+    )
 
 
 def test_a_page_says_which_learning_rate_was_used(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import re
 from markupsafe import Markup, escape
 
 LETTERS = re.compile(r"((?:^|\()[a-z]{6})[a-z]{4,}(?=\)?$)")  # alone, or in brackets at the end
-BREAKS = re.compile(r"([:,=+])(?=.)")
+BREAKS = re.compile(r"([:=+]|,(?!\d{3}\b))(?=.)")  # not between thousands
 CODE = re.compile(r"`([^`]+)`")
 ARGUMENT = re.compile(r"^ {0,4}([\w, *-]+): (.*)$")
 SECTIONS = ("Args:", "Attributes:", "Shortcuts:")

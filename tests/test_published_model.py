@@ -127,5 +127,7 @@ def test_the_verdicts_follow_from_the_intervals(tables: dict[str, str]) -> None:
         _, low, high = map(float, re.findall(r"[+-]\d\.\d+", difference))
         is_better = trained == "embeddings and norms" and tokens != "8,192"
         assert high < 0 if is_better else low > 0
+    untrained = [float(rows[name][2]) for name in rows if name not in ("PI", "unmodified RoPE")]
     for _, _, trained_length, long, *_ in table_cells(tables["trained further"]):
         assert float(long) > float(trained_length)
+        assert float(long) > max(untrained)

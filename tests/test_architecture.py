@@ -145,7 +145,8 @@ PLAN = "run --encoding rope --task flipflop --dry-run --results {0}"
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("commands", "heavy"), [(QUICK, ("torch", "datasets")), ((PLAN,), ("lightning", "datasets"))]
+    ("commands", "heavy"),
+    [(QUICK, ("torch", "datasets")), ((PLAN,), ("lightning", "datasets", "torch._dynamo"))],
 )
 def test_quick_commands_import_nothing_that_takes_seconds(
     tmp_path: Path, commands: tuple[str, ...], heavy: tuple[str, ...]

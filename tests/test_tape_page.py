@@ -84,7 +84,6 @@ def test_what_the_page_says_about_the_ablations(
     assert worse == {"rope", "post_mix=off", "mixing=all"}
     assert all(found[name].value < 0 for name in worse)
     assert f"difference of {-found['mixing=all'].value:.1f} points in the first table" in text
-    assert not [one for one in differences(recall).values() if one.significant]
     assert all(mqar.learned(name) == mqar.seeds(name) == 5 for name in mqar.encodings)
     names = ("mixing=all", "tape", "mixing=channels", "mixing=heads-apart")
     numbers = means_of(mqar, *names)
@@ -95,6 +94,27 @@ def test_what_the_page_says_about_the_ablations(
     assert rates(mqar) == {"3e-3": {"mixing=all", "post_mix=off"}, "1e-3": {
         *("rope", "tape", "mlp_mix=false", "mixing=channels", "mixing=heads-apart"),
     }}  # fmt: skip
+
+
+def test_what_the_page_says_about_recall(
+    page: ModuleType, ablations: dict[str, list[Table]]
+) -> None:
+    recall = ablations[page.TUNED][1]
+    found = differences(recall)
+    assert not [one for one in found.values() if one.significant]
+    assert rates(recall).keys() == {"1e-3"}
+    mixed, full = means_of(recall, "mixing=all", "tape")
+    assert recall.ranked()[0] == "tape-ablations:mixing=all"
+    text = page_text()
+    assert f"`recall`, at 1e-3 for all: mixing all axes {mixed} % against {full} for" in text
+    one = found["mixing=all"]
+    assert (
+        f"{mixed} % against {full} % for `tape`, a difference of {one.value:.1f} points "
+        f"(p = {one.p_value:.3f} after correction)"
+    ) in text
+    learned = {name: recall.learned(name) for name in recall.encodings if recall.learned(name) < 5}
+    ablated = ("tape-ablations:mixing=channels", "tape-ablations:post_mix=off")
+    assert learned == dict.fromkeys((*ablated, "rope"), 4)
 
 
 def rates(table: Table) -> dict[str, set[str]]:

@@ -27,7 +27,9 @@ def test_one_version_everywhere() -> None:
     assert citation["license"] == PROJECT["license"]
     assert citation["authors"] == PROJECT["authors"]
     assert set(citation) >= {"cff-version", "message", "title", "abstract"}
-    assert "\n## Unreleased\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = re.findall(r"^## (.*)", changelog, re.MULTILINE)
+    assert sections[:2] == ["Unreleased", f"{PROJECT['version']} - {citation['date-released']}"]
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)

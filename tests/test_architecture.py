@@ -140,7 +140,7 @@ QUICK = (
 )
 
 
-PLAN = "run --encoding rope --task flipflop --dry-run --results {0}"
+PLAN = "run --encoding rope tape fire --task flipflop --dry-run --results {0}"
 
 
 @pytest.mark.slow

@@ -277,8 +277,8 @@ def test_the_committed_runs_can_be_merged(tmp_path: Path) -> None:
         assert run.to_json() == exported[run.name].to_json()
         assert digest_settings(run.settings) == run.settings_digest
     ours = read_results(tmp_path).sort_values(["run", "encoding"], kind="stable")
-    everyone = read_results(COMMITTED)
-    theirs = everyone[everyone["encoding"].isin(encodings)]
+    everything = read_results(COMMITTED)
+    theirs = everything[everything["encoding"].isin(encodings)]
     theirs = theirs.sort_values(["run", "encoding"], kind="stable")
     assert ours.reset_index(drop=True).equals(theirs.reset_index(drop=True))
     references = {path.name for path in tmp_path.glob("references/*.csv")}

@@ -99,12 +99,12 @@ def train(model: Decoder) -> None:
 def with_answers_of(model: Decoder, items: Sequences) -> Sequences:
     """Replace the answers by those that the model gives in training forwards of a padded batch."""
     ids = items.ids.copy()  # (N, T)
-    everyone = np.arange(len(items))
+    every_row = np.arange(len(items))
     for column in (3, 2, 1):  # from the end of a row
         tokens, _ = replace(items, ids=ids).batch()
         predicted = model.train()(tokens).argmax(-1).numpy()  # (N, T - 1)
         written = items.lengths - column
-        ids[everyone, written] = predicted[everyone, written - 1]
+        ids[every_row, written] = predicted[every_row, written - 1]
     return replace(items, ids=ids)
 
 

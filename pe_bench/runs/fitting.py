@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-import torch
-
 from pe_bench.checks.depth import Depths
 from pe_bench.checks.interface import find_oversights, find_unused_parameters
+from pe_bench.decoder.empty import without_memory
 from pe_bench.encoding import Encoding
 from pe_bench.errors import CRASHES, FaultyPlugin, InputError, as_exception
 from pe_bench.pretrained.rotation import describe_rotation
@@ -95,7 +94,7 @@ def describe_oversights(task: ResolvedTask, encodings: Sequence[Plugin]) -> list
 def _instance(encoding: Plugin, task: ResolvedTask, fits: bool) -> Encoding:
     """Return the encoding on the meta device, or on the CPU if it cannot be built there."""
     try:
-        with torch.device("meta"):
+        with without_memory():
             return task.make_encoding(encoding)
     except InputError:
         raise

@@ -1,17 +1,15 @@
 """A lower bound of the memory that a training needs, to refuse models that are too large."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from pe_bench.config import ModelConfig
+from pe_bench.decoder.empty import without_memory
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
@@ -79,22 +77,10 @@ def _bytes_per_parameter(task: ResolvedTask, precision: str, shards: int) -> flo
     return 2 if precision == "bf16" else 4
 
 
-class _WithoutInit(TorchFunctionMode):
-    """Do not draw initial weights: on the meta device this imports the compiler of torch."""
-
-    def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if getattr(function, "__module__", None) == torch.nn.init.__name__:
-            return kwargs["tensor"]
-        return function(*args, **kwargs)
-
-
 @cache
 def decoder_parameters(model: ModelConfig) -> int:
     """Return the number of parameters of a decoder without positions."""
-    with torch.device("meta"), _WithoutInit():
+    with without_memory():
         one = _numbers(Decoder(replace(model, layers=1), Encoding))
         two = _numbers(Decoder(replace(model, layers=2), Encoding))
     return one + (model.layers - 1) * (two - one)

@@ -47,6 +47,7 @@ class Dies(Encoding):
         return x
 """
 RANDOM = "rope:train_positions=random,max_train_position=40"
+DIVERGES = ("--tune", "--tune.lr", "1e-3", "1e30")
 SLICES = ("--train.micro_batch", "2", "--train.steps", "8", "--train.save_every", "0")
 
 
@@ -84,7 +85,8 @@ def environment_of(path: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("strategy", "encoding"), [("ddp", RANDOM.replace("rope", "fire")), ("fsdp", RANDOM)]
+    ("strategy", "encoding", "tune"),
+    [("ddp", RANDOM.replace("rope", "fire"), DIVERGES), ("fsdp", RANDOM, ())],
 )
 def test_two_processes_train_as_one_does(
     uneven: Toy,
@@ -93,14 +95,19 @@ def test_two_processes_train_as_one_does(
     capsys: pytest.CaptureFixture[str],
     strategy: str,
     encoding: str,
+    tune: tuple[str, ...],
 ) -> None:
-    """Ids are drawn for each slice, and the second process has no row of the last slice."""
+    """Ids are drawn for each slice, and the second process has no row of the last slice.
+
+    A rate that makes the model diverge ends one phase, and the processes that trained it.
+    """
     one, two = tmp_path / "one", tmp_path / "two"
-    assert uneven(*SLICES, "--results", "one", encodings=(encoding,))[0] == 0
+    command = (*SLICES, *tune)
+    assert uneven(*command, "--results", "one", encodings=(encoding,))[0] == 0
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache2"))
     capsys.readouterr()
     more = ("--results", "two", "--devices", "2", "--strategy", strategy)
-    assert uneven(*SLICES, *more, encodings=(encoding,))[0] == 0
+    assert uneven(*command, *more, encodings=(encoding,))[0] == 0
     out, err = capsys.readouterr()
     assert "Warning" not in out + err and "toy.py · train: 8/8 steps" in err
     assert loss(two) == pytest.approx(loss(one), rel=1e-5)
@@ -151,18 +158,6 @@ def test_a_process_that_dies_ends_its_cell(
         assert run["status"] == "failed"
         assert run["reason"].startswith(f"ProcessDied: {process} was killed by SIGKILL")
     assert record(tmp_path)[0]["status"] == "done"
-
-
-@pytest.mark.slow
-def test_learning_rates_are_chosen_together(
-    uneven: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A rate that makes the model diverge ends one phase, and the processes that trained it."""
-    command = ("--tune", "--tune.lr", "1e-3", "1e30", *SLICES)
-    assert uneven(*command, "--results", "one")[0] == 0
-    monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache2"))
-    assert uneven(*command, "--results", "two", "--devices", "2")[0] == 0
-    assert same_numbers(tmp_path / "one", tmp_path / "two")
 
 
 @pytest.mark.parametrize("rank", [0, 1])

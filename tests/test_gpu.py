@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import some_slow, train_model, weights
+from helpers import KINDS, some_slow, train_model, weights
 from scripts import load_script
 from torch import Tensor
 from torch._dynamo import config
@@ -70,8 +70,9 @@ def without_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_autocast")
-@pytest.mark.parametrize("length", [32, 512])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "length"), [*((name, 512) for name in NAMES), *((kind, 32) for kind in KINDS)]
+)
 def test_a_training_step_never_waits_for_the_device(name: str, length: int) -> None:
     model = make_model(name, length).to("meta").train()  # numbers there cannot be read
     tokens = torch.zeros(2, length, dtype=torch.long, device="meta")

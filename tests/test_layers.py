@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import some_slow
+from helpers import KINDS, some_slow
 from torch import Tensor
 from torch.nn.attention import flex_attention as torch_flex
 
@@ -226,8 +226,13 @@ def test_the_cache_keeps_what_can_be_seen() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("check", ["cache", "chunks", "ragged", "backends", "out_of_sight"])
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [
+        *((name, check) for name in NAMES for check in ("cache", "backends", "out_of_sight")),
+        *((kind, check) for kind in KINDS for check in ("chunks", "ragged")),
+    ],
+)
 @pytest.mark.usefixtures("four_layers")
 def test_any_encoding_may_have_a_window(name: str, check: str) -> None:
     if check == "out_of_sight" and name in ("path", "selective-rope"):

@@ -151,8 +151,8 @@ def test_evaluation_scores_as_training_does(spec: str) -> None:
     With random ids, answers differ between draws: the mean scores of a trained model are equal.
     """
     model = untrained(spec)
-    items = rows(0, ROWS)
     if has_random_ids(model):
+        items = rows(0, ROWS)
         train(model)
         trained = fmean(score_in_training(model, items, draw) for draw in range(DRAWS))
         measured = fmean(score_in_evaluation(model, items, draw) for draw in range(DRAWS))
@@ -162,7 +162,7 @@ def test_evaluation_scores_as_training_does(spec: str) -> None:
             assert abs(measured - trained) < TOLERANCE
     else:
         use_random_weights(model)
-        items = with_answers_of(model, items)
+        items = with_answers_of(model, rows(0, ROWS // 4))
         exact = exact_match(model.eval(), items).exact
         assert (exact == 0).sum() <= 1  # a tie that rounding breaks
     check_ways_agree(model, items.take(np.arange(16)))

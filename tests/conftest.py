@@ -4,6 +4,7 @@ import gc
 import os
 import random
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ from pe_bench.reporting import panels, pictures
 DATA = Path(os.environ.get("PE_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
+MEMORY = Path("/dev/shm")  # on Linux
 LONG = ("test_devices", "test_grid", "test_kills", "test_resume")
 
 
@@ -177,7 +179,16 @@ def golden(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Golden]]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the tests of a file in one process: they share fixtures."""
+    """Write temporary files to memory, and keep the tests of a file in one process.
+
+    Tests write and remove tens of thousands of small files, which takes minutes on some disks; the
+    tests of a file share fixtures.
+    """
+    if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK):
+        status = os.statvfs(MEMORY)
+        runs_programs = not status.f_flag & os.ST_NOEXEC  # some tests run what they write
+        if runs_programs and status.f_bavail * status.f_frsize > 4 * 2**30:
+            os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
     if config.getoption("dist", "no") == "load":  # pytest -n 2
         config.option.dist = "loadfile"
         config.option.loadscopereorder = False  # see below

@@ -31,7 +31,7 @@ SPECS = [
     "abacus:base=t5",
     "t5:train_positions=random",
 ]
-# Tokens x channels of a head; lengths are no multiples of the block size.
+# Tokens x channels of a head, no multiples of the block size.
 CASES = [f"{spec}, 140 x 16" for spec in SPECS]
 LONG = [f"{kind}, 1000 x 128" for kind in KINDS]
 # Gradients of a few numbers are sums over all pairs, whose terms nearly cancel.

@@ -1,6 +1,7 @@
 """Every reader of results names what it leaves out, in the same sentence."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +46,15 @@ def append(path: Path) -> Path:
     return path
 
 
+def of_another_run(path: Path) -> Path:
+    run = path.parent
+    record = read_record(run).to_json()
+    shutil.copy(next(run.parent.glob("seed2-*/rows.csv")), path)
+    files = [path, run / "items.parquet"]
+    write_sealed(run / "run.json", record, of=place_of(run), files=files)
+    return path
+
+
 def later(path: Path) -> Path:
     change(path, schema=SCHEMA + 1)
     return path
@@ -53,10 +63,12 @@ def later(path: Path) -> Path:
 RUN = "runs/lm/rope/seed3-*"
 DAMAGES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "rows": (f"{RUN}/rows.csv", append),
+    "rows of another run": (f"{RUN}/rows.csv", of_another_run),
     "later version": (f"{RUN}/run.json", later),
     "baselines": ("references/*.csv", append),
     "later baselines": ("references/*.json", later),
 }
+EVERYDAY = ("rows", "rows of another run")
 READERS: dict[str, list[str]] = {
     "report": ["report"],
     "report with an export": ["report", "--export", "sent"],
@@ -81,7 +93,7 @@ def test_commands_say_nothing_of_intact_results(
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("how", some_slow(DAMAGES, ["rows"]))
+@pytest.mark.parametrize("how", some_slow(DAMAGES, EVERYDAY))
 def test_commands_name_what_they_leave_out(
     results: Path, capsys: pytest.CaptureFixture[str], how: str, reader: str
 ) -> None:
@@ -97,7 +109,7 @@ def test_commands_name_what_they_leave_out(
         assert ("guessing" in Path("sent/leaderboard.md").read_text()) == ("baselines" not in how)
 
 
-@pytest.mark.parametrize("how", some_slow(DAMAGES, ["rows"]))
+@pytest.mark.parametrize("how", some_slow(DAMAGES, EVERYDAY))
 def test_functions_warn_of_what_they_leave_out(
     results: Path, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:

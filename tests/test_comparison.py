@@ -265,7 +265,7 @@ def test_a_difference_that_seeds_show_has_the_power_of_scipy(seeds: int) -> None
 
 
 def test_ranks_and_groups() -> None:
-    same = Difference("A", "B", 1, -1, 3, 5)
+    same = Difference("A", "B", 1, -1, 3, 5, p_alone=0.3)
     apart = replace(same, value=5.0, significant=True)
     pairs = [same, replace(apart, second="C"), replace(same, first="B", second="C")]
     ranks = rank_intervals("ABC", pairs, higher_is_better=True)
@@ -273,6 +273,7 @@ def test_ranks_and_groups() -> None:
     assert rank_intervals("ABC", pairs, higher_is_better=False)["C"] == (1, 2)
     assert letters("ABC", pairs) == {"A": "a", "B": "ab", "C": "b"}
     assert letters("ABC", [same]) == dict.fromkeys("ABC", "a")
+    assert letters("ABC", [replace(same, p_alone=math.nan)]) == dict.fromkeys("ABC", "")
 
 
 @pytest.mark.parametrize(("families", "shown"), [(3, True), (5, False)])
@@ -280,7 +281,8 @@ def test_letters_are_left_out_where_there_would_be_too_many(families: int, shown
     names = [f"{family}{member}" for family in range(families) for member in range(3)]
     pairs = []
     for one, other in combinations(names, 2):
-        pairs.append(Difference(one, other, 1, 0, 2, 5, significant=one[0] == other[0]))
+        significant = one[0] == other[0]
+        pairs.append(Difference(one, other, 1, 0, 2, 5, p_alone=0.05, significant=significant))
     found = letters(names, pairs)
     assert all(found.values()) == shown
     if shown:  # 3^3 groups, named a to z and aa

@@ -37,6 +37,7 @@ TEXTS = [
     "<s>not special</s><pad><|endoftext|>[SEP]",
     f"no space{SPACE}but a sign {SPACE}{SPACE} and{SPACE}",
     "spaces around  <mask>  an added token",
+    "one space <mask> on each side",
 ]
 
 

@@ -16,7 +16,10 @@ from pe_bench.stats.comparison import MOST_LETTERS, Difference, Scores
 from pe_bench.stats.significance import FEWEST_SEEDS, LEVEL, smallest_flip_p
 
 DEFAULT_REFERENCE = "rope"
-NO_LETTERS = f"The letters are left out: there would be more than {MOST_LETTERS}."
+NO_LETTERS = (
+    "The letters are left out: there are too few seeds for a test, or there would be more than "
+    f"{MOST_LETTERS}."
+)
 DIFFERENCE_HEADER = ["95 % interval", "p", "p (sign flips)", "p (Holm)", "verdict at 5 %", "seeds"]
 
 
@@ -28,8 +31,9 @@ class Comparison:
         reference: the encoding that others are compared with; empty if the table lacks it.
         to_reference: the difference of each other encoding to the reference, the best first.
         pairs: the differences of all pairs.
-        ranks: best and worst rank of each encoding.
+        ranks: best and worst rank of each encoding; empty if no difference is tested.
         letters: compact letter display; encodings that share one do not differ significantly.
+            "" if no difference is tested.
         with_items: whether item scores are known, so that the uncertainty includes the choice
             of items.
     """
@@ -52,15 +56,13 @@ def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Compariso
     others = [name for name in ranking if reference and name != reference]
     to_reference = comparison.compare(scores, [(name, reference) for name in others])
     pairs = comparison.compare_all(scores)
-    direction = table.higher_is_better
-    return Comparison(
-        reference,
-        to_reference,
-        pairs,
-        comparison.rank_intervals(ranking, pairs, higher_is_better=direction),
-        comparison.letters(ranking, pairs),
-        scores.resampled is not None,
-    )
+    ranks: dict[str, tuple[int, int]] = {}
+    if any(difference.tested for difference in pairs):
+        direction = table.higher_is_better
+        ranks = comparison.rank_intervals(ranking, pairs, higher_is_better=direction)
+    letters = comparison.letters(ranking, pairs)
+    with_items = scores.resampled is not None
+    return Comparison(reference, to_reference, pairs, ranks, letters, with_items)
 
 
 def describe(table: Table, found: Comparison) -> str:
@@ -86,7 +88,6 @@ def difference_rows(table: Table, found: Comparison) -> list[list[str]]:
         interval = ABSENT
         if difference.low == difference.low:
             interval = f"{difference.low:+.{digits}f} to {difference.high:+.{digits}f}"
-        tested = difference.p_alone == difference.p_alone
         rows.append(
             [
                 difference.first,
@@ -94,7 +95,7 @@ def difference_rows(table: Table, found: Comparison) -> list[list[str]]:
                 interval,
                 show_p(difference.p_alone),
                 show_p(difference.p_flips),
-                show_p(difference.p_value) if tested else ABSENT,
+                show_p(difference.p_value) if difference.tested else ABSENT,
                 _verdict(table, difference),
                 str(difference.seeds),
             ]
@@ -138,6 +139,8 @@ def flatten(table: Table, found: Comparison) -> pd.DataFrame:
 
 
 def _verdict(table: Table, difference: Difference) -> str:
+    if not difference.tested:
+        return "not tested"
     if not difference.significant:
         return "not significant"
     return "better" if (difference.value > 0) == table.higher_is_better else "worse"
@@ -151,6 +154,11 @@ def describe_basis(found: Comparison) -> list[str]:
     )
     if seeds < 2:
         return ["With one seed, differences between encodings cannot be tested."]
+    if seeds < FEWEST_SEEDS:
+        return [
+            f"Differences are paired by seed and item. Intervals are over {source}, for each "
+            f"difference alone. {seeds} seeds are too few for a test, which needs {FEWEST_SEEDS}."
+        ]
     lines = [
         "Differences are paired by seed and item. Interval and p come from a t-test over "
         f"{source}, for each difference alone. p (sign flips) needs no normal distribution. p "
@@ -162,9 +170,7 @@ def describe_basis(found: Comparison) -> list[str]:
     ]
     if not any(found.letters.values()):
         lines.append(NO_LETTERS)
-    if seeds < FEWEST_SEEDS:
-        lines.append(f"{seeds} seeds are too few for a test, which needs {FEWEST_SEEDS}.")
-    elif smallest_flip_p(seeds) > LEVEL:
+    if smallest_flip_p(seeds) > LEVEL:
         lines.append(f"Sign flips of {seeds} seeds cannot reach 0.05, so only the t-test is used.")
     return lines
 

@@ -58,9 +58,7 @@ class Score:
         """The compact letter display of the encodings; empty if nothing can be compared."""
         if not self.is_headline:
             return {}
-        found = compare_table(self.table)
-        compared = any(difference.seeds > 1 for difference in found.pairs)
-        return found.letters if compared else {}
+        return compare_table(self.table).letters
 
     @cached_property
     def baselines(self) -> dict[str, float]:

@@ -20,8 +20,8 @@ def describe_ranks(tables: Sequence[Table]) -> str:
         parts += [wrap(table.heading), brief_table(table, compare_table(table))]
     parts.append(wrap(
                 "rank: the best and the worst possible rank; encodings that share a letter do "
-        "not differ significantly among all pairs of their table. ±: standard deviation over "
-        "seeds. ↑: higher is better, ↓: lower is better."
+        "not differ significantly among all pairs of their table; –: too few seeds for a test. ±: "
+        "standard deviation over seeds. ↑: higher is better, ↓: lower is better."
     ))  # fmt: skip
     blocks = task_summary.find_blocks(tables)
     for block in blocks:

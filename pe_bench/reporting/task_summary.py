@@ -221,14 +221,15 @@ def describe_notes(block: Block) -> list[str]:
     if not block.is_enough:
         return [too_few(block.tables), *block.left_out]
     families = count_families(block.tables)
-    no_letters = [] if any(block.letters.values()) else [NO_LETTERS]
+    letters = (
+        "Encodings that share a letter do not differ significantly in their mean normalised scores "
+        "on these tasks, over seeds and items."
+    )
     return [
         f"Means over {families} families of tasks ({len(block.tables)} tasks); a family counts as "
         "the mean of its tasks. Intervals are over families: they apply to other families of this "
         "kind, and are wide if families are few or disagree.",
-        "Encodings that share a letter do not differ significantly in their mean normalised scores "
-        "on these tasks, over seeds and items.",
-        *no_letters,
+        letters if any(block.letters.values()) else NO_LETTERS,
         f"{describe_limits(block.tables)} Scores below 0 count as 0.",
         *block.left_out,
     ]

@@ -71,6 +71,11 @@ class Difference:
     significant: bool = False
     spread: float = math.nan
 
+    @property
+    def tested(self) -> bool:
+        """Whether there are enough seeds for a test."""
+        return not math.isnan(self.p_alone)
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -184,9 +189,11 @@ def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[s
         differences: differences of all pairs.
 
     Returns:
-        The letters of each encoding; "" for all if there would be more than `MOST_LETTERS`, whose
-        number can grow exponentially with that of the encodings.
+        The letters of each encoding. "" for all if no difference is tested, or if there would be
+        more than `MOST_LETTERS`, whose number can grow exponentially with that of the encodings.
     """
+    if not any(difference.tested for difference in differences):
+        return dict.fromkeys(ranking, "")
     import networkx  # takes a quarter of a second
 
     similar = networkx.complete_graph(ranking)

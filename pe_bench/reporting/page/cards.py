@@ -70,8 +70,7 @@ def _result(section: TableSection, label: str) -> list[str]:
     column = section.numbers[0]
     seeds = table.seeds(label)
     learned = show_share(table.learned(label), seeds) if table.is_gated else "–"
-    compared = any(difference.seeds > 1 for difference in section.comparison.pairs)
-    rank = show_rank(section.comparison, label) if compared else "–"
+    rank = show_rank(section.comparison, label)
     if rank != "–":
         rank += f" of {len(section.comparison.ranks)}"
     return [column.heading, show_number(column, label, seeds), rank, learned]

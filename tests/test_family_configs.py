@@ -301,6 +301,18 @@ ROTATIONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any] | None
         {"rope_type": "default", "rope_theta": 2.0},
         {"rope_type": "default", "rope_theta": 1e4},
     ),
+    (
+        "gemma3_text",
+        {
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0},
+                "sliding_attention": {},
+            },
+            "rope_theta": 3.0,
+        },
+        {"rope_type": "linear", "factor": 8.0, "rope_theta": 3.0},
+        {"rope_type": "default", "rope_theta": 1e4},
+    ),
 ]
 
 

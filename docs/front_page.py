@@ -95,15 +95,18 @@ def compose(tables: Sequence[Table]) -> str:
         [
             Markdown("**mean score ↑**"),
             *("0.00", "1.00"),
-            *(Markdown(f"**{one.score.value:.2f}**") for one in ranked),
+            *(f"{one.score.value:.2f}" for one in ranked),
         ],
-        ["95 % interval", "", "", *(show_interval(one.score, 2) for one in ranked)],
         [
-            f"minus {DEFAULT_REFERENCE}",
+            "95 % interval over families",
+            *("", ""),
+            *(show_interval(one.score, 2) for one in ranked),
+        ],
+        [
+            f"minus {DEFAULT_REFERENCE}, over families",
             *("", ""),
             *(_difference(over_reference.get(one.encoding)) for one in ranked),
         ],
-        ["group", "", "", *(block.letters[one.encoding] for one in ranked)],
     ]
     for table in sorted(block.tables, key=_family_first):
         floor = _show(table, table.best_baseline())
@@ -118,23 +121,33 @@ def describe(block: Block) -> str:
     """Return the sentences below the table."""
     seeds = {table.seeds(name) for table in block.tables for name in block.encodings}
     sizes = [r.parameters for t in block.tables for r in t.records if r.parameters]
-    tuned = "; learning rates searched equally" if block.tables[0].about.tuning else ""
     families = count_families(block.tables)
     how = (
         f"Out of distribution; means of {_range(seeds)} seeds; models of {_range(sizes)} "
-        f"parameters{tuned}. Mean score: 0 is the best baseline or below it, 1 is the ceiling; "
-        f"each of the {families} families counts once. Intervals (95 %) are over families. In "
-        "brackets: seeds that learned, if not all did."
+        f"parameters. {describe_search(block)} Mean score: 0 is the best baseline (lower scores "
+        "count as 0), 1 is the ceiling; each of the "
+        f"{families} families counts once. In brackets: seeds that learned, if not all did."
     )
     honest = (
-        "**How to read it:** encodings with a common letter in `group` do not differ significantly "
-        "in tests over seeds and items of these tasks. Intervals are over families, and "
-        f"{families} families are too few to predict other tasks. Models that did not learn are "
-        "included. "
-        "Models this small show what differs, not what to use at scale. "
+        "**How to read it:** an interval over families says how far a mean may move with other "
+        f"families of tasks; {families} are few. Where the interval of `minus "
+        f"{DEFAULT_REFERENCE}` contains 0, the order may differ on other tasks. "
+        "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs on these "
+        "tasks. Do not choose an encoding for a large model from this table. "
         f"{describe_sizes(block)}"
     )
     return f"{how}\n\n{honest}"
+
+
+def describe_search(block: Block) -> str:
+    """Return how learning rates were chosen, with the tasks of an earlier search."""
+    start = "Every encoding of a task had the same search for a learning rate"
+    earlier: list[str] = []
+    for table in sorted(block.tables, key=_family_first):
+        tune = table.about.settings.get("tune") or {}
+        if tune.get("version", 1) == 1:
+            earlier.append(table.about.task)
+    return f"{start} ({', '.join(earlier)}: with a single seed)." if earlier else f"{start}."
 
 
 def describe_sizes(block: Block) -> str:

@@ -9,6 +9,9 @@ fails if page and results disagree.
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
+
+import numpy as np
 
 from pe_bench.config import show_rate
 from pe_bench.reporting.families import in_main_set
@@ -29,9 +32,10 @@ PAIR = ("tape", "rope")
 LAYERS = 4  # of the models with updates in some layers only
 BLOCK = "tape against rope"
 TUNED, EQUAL_RATES, BY_LAYER = "ablations", "ablations at equal rates", "ablations by layer"
+ABLATED = ["p", "p (Holm)", "learned"]
 HEADER = [
     *("task", "best baseline", "tape", "rope", "difference", "95 % interval"),
-    *("p", "p (Holm)", "verdict", "seeds", "learned (tape, rope)"),
+    *("p", "p (Holm)", "verdict", "seeds", "learned (tape, rope)", "rates (tape, rope)"),
 ]
 
 
@@ -79,14 +83,35 @@ def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
     assert mean is not None
     tables = [verdict.table for verdict in found[0].tasks]
     value, low, high = (100 * number for number in (main_set.value, main_set.low, main_set.high))
+    every = [verdict.table for verdicts in found for verdict in verdicts.tasks]
+    other_rates = [t.about.task for t in every if rates(t, PAIR[0]) != rates(t, PAIR[1])]
     sentences = (
+        f"The searches chose other learning rates for `{PAIR[0]}` than for `{PAIR[1]}` in "
+        f"{', '.join(f'`{task}`' for task in other_rates)}. There, a difference, or its absence, "
+        "may come from the rates.",
         f"Mean over the {count_families(tables)} families of the {len(tables)} tasks of "
         f"`results/quick`: {describe_mean(mean, 1)} This interval and the test are over seeds and "
-        f"items. Over the families of the [main set](tasks.md#the-main-set), the difference is "
-        f"{value:+.1f}; its 95 % interval, over families, is {low:+.1f} to {high:+.1f}."
+        f"items. {describe_largest(tables)} Over the families of the "
+        f"[main set](tasks.md#the-main-set), the difference is {value:+.1f}; its 95 % interval, "
+        f"over families, is {low:+.1f} to {high:+.1f}.",
     )
-    table = markdown_table(HEADER, rows, "l" + "r" * 7 + "l" + "r" * 2)
-    return f"{table}\n\n{textwrap.fill(sentences, WIDTH, break_on_hyphens=False)}"
+    table = markdown_table(HEADER, rows, "l" + "r" * 7 + "l" + "r" * 3)
+    filled = [textwrap.fill(part, WIDTH, break_on_hyphens=False) for part in sentences]
+    return "\n\n".join([table, *filled])
+
+
+def describe_largest(tables: Sequence[Table]) -> str:
+    """Return which family contributes most to the mean, and how much."""
+    (block,) = find_blocks(tables)
+    gains: dict[str, list[float]] = {}
+    for task in block.tasks:
+        scores = task.normalise()
+        means = np.nanmean(scores.values, axis=1)
+        of = dict(zip(scores.encodings, means, strict=True))
+        gains.setdefault(task.family, []).append(100 * (of[PAIR[0]] - of[PAIR[1]]))
+    parts = {family: fmean(gain) / len(gains) for family, gain in gains.items()}
+    largest = max(parts, key=lambda family: abs(parts[family]))
+    return f"The largest part, {parts[largest]:+.1f}, comes from the family {largest}."
 
 
 def cells(verdict: Verdict) -> list[str]:
@@ -107,6 +132,7 @@ def cells(verdict: Verdict) -> list[str]:
         better if difference.significant else "not significant",
         str(difference.seeds),
         learned(table),
+        ", ".join(rates(table, name) for name in PAIR),
     ]
 
 
@@ -116,7 +142,7 @@ def compose_ablations(tables: Sequence[Table]) -> str:
     for table in tables:
         settings = table.about.settings
         rate = "" if settings.get("tune") else f" at {show_rate(settings['train']['lr'])}"
-        header += [f"{table.about.task}{rate}, %", Markdown("minus `tape`"), "p (Holm)", "learned"]
+        header += [f"{table.about.task}{rate}, %", Markdown("minus `tape`"), *ABLATED]
     compared = [compare_table(table, "tape").to_reference for table in tables]
     rows = []
     for name in sorted({name for table in tables for name in table.encodings}):
@@ -127,22 +153,30 @@ def compose_ablations(tables: Sequence[Table]) -> str:
     floors: list[str] = [Markdown("*best baseline*")]
     for table in tables:
         floor = table.best_baseline()
-        floors += [ABSENT if floor is None else f"{floor:.1f}", *[ABSENT] * 3]
-    return markdown_table(header, [*rows, floors], "l" + "r" * 4 * len(tables))
+        floors += [ABSENT if floor is None else f"{floor:.1f}", *[ABSENT] * 4]
+    return markdown_table(header, [*rows, floors], "l" + "r" * 5 * len(tables))
 
 
 def _ablation(table: Table, differences: Sequence[Difference], name: str) -> list[str]:
     """Return the cells of an encoding on a task."""
     if name not in table.encodings:
-        return [ABSENT] * 4
+        return [ABSENT] * 5
     scores = table.headline_scores()
     mean = float(scores["mean"][scores["encoding"] == name].iloc[0])
     count = f"{table.learned(name)} of {table.seeds(name)}"
     for found in differences:
         if found.first == name:
             interval = f"{found.value:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
-            return [f"{mean:.1f}", interval, Markdown(show_p(found.p_value)), count]
-    return [f"{mean:.1f}", ABSENT, ABSENT, count]
+            p_values = [Markdown(show_p(p)) for p in (found.p_alone, found.p_value)]
+            return [f"{mean:.1f}", interval, *p_values, count]
+    return [f"{mean:.1f}", *[ABSENT] * 3, count]
+
+
+def rates(table: Table, name: str) -> str:
+    """Return the learning rates of an encoding, one for each model of a run."""
+    tuning = next(one.tuning for one in table.records if one.encoding == name)
+    assert tuning is not None
+    return " and ".join(dict.fromkeys(map(show_rate, tuning["task"]["lr"].values())))
 
 
 def learned(table: Table) -> str:

@@ -38,6 +38,8 @@ def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> 
     ]
     assert unlearned == ["indexing", "probes"]
     assert folders[0].mean is not None and folders[0].mean.significant
+    gains = [v.difference.value for f in folders for v in f.tasks if v.table.higher_is_better]
+    assert f"between {min(gains):+.1f} and {max(gains):+.1f} points" in page_text()
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +181,10 @@ def test_what_the_page_says_about_layers(
         f"updates in the earlier half (two layers) {earlier} %, in the later half (one layer) "
         f"{later}, in all {everything}, `rope` {rope}, not significant"
     ) in text
-    assert f"{earlier} and {everything} %. Updates in the later half alone have {later} %" in text
+    assert (
+        f"half of the layers alone have {earlier} %**, and updates in all layers {everything} %. "
+        f"Updates in the later half alone have {later} %, and `rope` {rope} %"
+    ) in text
     learned = {name: table.learned(name) for name in table.encodings if table.learned(name) < 5}
     assert learned == {"rope": 4, "tape-ablations:layers=later-half": 4}
     assert rates(table)["3e-3"] == {"layers=earlier-half"}

@@ -9,6 +9,7 @@ import pytest
 import torch
 from helpers import KINDS, some_slow
 from torch import Tensor
+from torch.nn import functional as F
 from torch.nn.attention import flex_attention as torch_flex
 
 from pe_bench.config import ModelConfig
@@ -192,6 +193,25 @@ def test_auto_makes_no_copy_of_the_cache(spec: str) -> None:
         with record_backends() as used:
             model(tokens[:, 40 : 40 + new], cache=cache)
         assert used[0] == backend, new  # no layer uses the state after the last layer of TAPE
+
+
+@pytest.mark.parametrize("spec", ["alibi", "tape", "sinks", "rope"])
+@torch.no_grad()
+def test_fused_attention_gets_queries_keys_and_values_of_one_width(
+    spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With other widths, torch needs memory for all pairs of tokens."""
+    widths: list[tuple[int, ...]] = []
+    fused = F.scaled_dot_product_attention
+
+    def watched(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        widths.append((q.shape[-1], k.shape[-1], v.shape[-1]))
+        return fused(q, k, v, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
+    decoder(spec, 16)(torch.zeros(1, 140, dtype=torch.long), backend="sdpa")
+    assert len(widths) == 2  # layers
+    assert all(len({*each}) == 1 for each in widths)
 
 
 @torch.no_grad()

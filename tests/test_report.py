@@ -35,6 +35,7 @@ from pe_bench.reporting.leaderboard import summarize
 from pe_bench.reporting.notes import unfinished_runs
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.report import write_report
+from pe_bench.reporting.selection import select_tables
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.items import Items, Place, write_items
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
@@ -190,6 +191,15 @@ def test_three_seeds_tell_nothing_apart_and_the_report_says_so(tmp_path: Path) -
     assert {line["rank"] for line in cells(text)} == {"–"}
     assert "not tested" in text and "not significant" not in text and "letter" not in text
     assert "3 seeds are too few for a test, which needs 5." in text
+
+
+def test_selected_tables_have_the_chosen_encodings_only(tmp_path: Path) -> None:
+    put_seeds(tmp_path, "rope", [50, 51])
+    put_seeds(tmp_path, "far", [20, 22])
+    (table,) = select_tables(read_tables(tmp_path), encodings=["rope"])
+    assert table.encodings == ["rope"]
+    for numbers in (table.rows, table.tidy):
+        assert {*numbers["encoding"]} == {"rope"}
 
 
 def test_one_seed_says_nothing_of_differences(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from typing import ClassVar
 from pe_bench.api import EncodingSpec, InputError, Layers, ModelConfig, Visibility, make_base
 
 EVERY = 4
+LOCAL = EncodingSpec("rope")
+GLOBAL = EncodingSpec("nope")
 
 
 class Hybrid(Layers):
@@ -58,8 +60,8 @@ class Hybrid(Layers):
         model: ModelConfig,
         layer: int = 0,
         *,
-        local: EncodingSpec = EncodingSpec("rope"),  # noqa: B008  # as immutable as any str
-        global_: EncodingSpec = EncodingSpec("nope"),  # noqa: B008
+        local: EncodingSpec = LOCAL,
+        global_: EncodingSpec = GLOBAL,
         every: int = EVERY,
         window: int | None = None,
         chunk: int | None = None,
@@ -77,6 +79,15 @@ class Hybrid(Layers):
             if every != EVERY:
                 raise InputError("hybrid:every has no effect with pattern: leave one of them out")
             kinds = follow_pattern(model, pattern)
+        if (every == 1 or (pattern and "l" not in pattern)) and (visible or local != LOCAL):
+            raise InputError(
+                "hybrid:local, window and chunk have no effect, because no layer is local: change "
+                "pattern or every"
+            )
+        if pattern and "g" not in pattern and global_ != GLOBAL:
+            raise InputError(
+                "hybrid:global has no effect, because no layer is global: change pattern"
+            )
         super().__init__(model, makers, kinds, [visible, None])
 
 

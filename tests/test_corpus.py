@@ -230,6 +230,11 @@ def test_folder_split_by_file(tmp_path: Path, count: int) -> None:
     assert first.fingerprint == second.fingerprint
 
 
+def test_programs_may_have_the_names_of_parts(tmp_path: Path) -> None:
+    files = {name: f"{name} {PAGE}" for name in ("train.py", "test.py", "tests/test_a.py", "a.txt")}
+    assert len(folder_corpus(write(tmp_path, files)).train[0].files) == 2
+
+
 def test_a_copy_cannot_be_in_train_and_test(tmp_path: Path) -> None:
     files = {f"{i}.txt": f"{i % 5} {PAGE}" for i in range(50)}
     corpus = folder_corpus(write(tmp_path, files))
@@ -249,6 +254,10 @@ def test_a_copy_cannot_be_in_train_and_test(tmp_path: Path) -> None:
         ({f"{part}/a.txt": PAGE for part in ("train", "test", "valid", "val")}, "valid and val"),
         ({"train/a.txt": PAGE, "test/b.txt": PAGE, "test.jsonl": PAGE}, r"test and test\.jsonl"),
         ({"train.jsonl": PAGE}, r"has train\.jsonl but no test part"),
+        ({f"{part}.txt": PAGE for part in ("train", "valid", "test")}, r"has train\.txt and test"),
+        ({f"w.{part}.tokens": PAGE for part in ("train", "test")}, r"w\.train\.tokens and w\.test"),
+        ({f"{part}/a.txt": PAGE for part in ("Train", "Test")}, "has Train and Test"),
+        ({f"d/{part}-0-of-2.json": PAGE for part in ("train", "dev")}, "d/train-0-of-2.json and d"),
         ({"train/a.txt": "é" * 500, "test/b.txt": PAGE}, "the train part .* has 1000 bytes"),
     ],
 )

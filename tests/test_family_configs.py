@@ -130,6 +130,7 @@ def test_other_encodings_have_no_plain_config(spec: str) -> None:
     assert plain_config(make_empty(ENCODED, plugins.load("encoding", spec).make)) is None
 
 
+OLD_SCALING = {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("qwen 3", {"model_type": "cohere2"}, "model_type is 'cohere2', and only llama, mistral"),
     ("qwen 3", {"model_type": "qwen3_moe"}, "model_type is 'qwen3_moe'"),
@@ -156,6 +157,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("exaone 4", {"layer_types": None, "sliding_window_pattern": "LLLG"}, "sliding_window_pattern"),
     ("gemma 2", {"hidden_activation": "gelu"}, "hidden_activation is gelu"),
     ("gemma 3", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
+    ("gemma 3", {"rope_parameters": {"rope_theta": 9.0}}, "rope_parameters has no types of layers"),
+    ("gemma 3", OLD_SCALING, "rope_scaling has the old field type"),
+    ("olmo 3", {"rope_parameters": None, "rope_theta": 9.0}, "rope_theta is 9.0, but Olmo3"),
+    ("gpt 2", {"num_attention_heads": 3}, "n_head is 6 and num_attention_heads is 3"),
+    ("qwen 3", {"num_hidden_layers": 0}, "num_hidden_layers is 0, but must be from 1 to 10,000"),
+    ("qwen 3", {"head_dim": "8"}, "head_dim is '8', but must be from 1"),
     ("gemma 3", {"model_type": "gemma3"}, "model_type is 'gemma3'"),
     ("gemma 3", {"quantization_config": {"bits": 4}}, "quantization_config is"),
 ]
@@ -219,7 +226,7 @@ LAYERS: list[tuple[str, dict[str, Any], list[bool], list[bool]]] = [
     ),
     ("gemma2", {"sliding_window": 8}, [T, F, T, F, T], [T] * 5),
     ("olmo3", {"sliding_window": 8}, [T, T, T, F, T], [T] * 5),
-    ("olmo3", {"sliding_window": 8, "sliding_window_pattern": 5}, [T, T, T, T, F], [T] * 5),
+    ("gemma3_text", {"sliding_window_pattern": 2}, [T, F, T, F, T], [T] * 5),
     (
         "ministral",
         {"layer_types": ["full_attention", *["sliding_attention"] * 3, "full_attention"]},
@@ -227,6 +234,12 @@ LAYERS: list[tuple[str, dict[str, Any], list[bool], list[bool]]] = [
         [T] * 5,
     ),
     ("smollm3", {}, [F] * 5, [T, T, T, F, T]),
+    (
+        "smollm3",
+        {"use_sliding_window": True, "sliding_window": 8},
+        [F, F, F, T, F],
+        [T, T, T, F, T],
+    ),
     ("smollm3", {"no_rope_layer_interval": 2}, [F] * 5, [T, F, T, F, T]),
     ("smollm3", {"no_rope_layers": [0, 1, 1, 0, 1, 1, 1]}, [F] * 5, [F, T, T, F, T]),
     ("exaone4", {"sliding_window": 8}, [T, T, T, F, T], [T, T, T, F, T]),
@@ -291,9 +304,9 @@ ROTATIONS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any] | None
     ),
     (
         "olmo3",
-        {"rope_theta": 9.0},
-        {"rope_type": "default", "rope_theta": 9.0},
-        {"rope_type": "default", "rope_theta": 9.0},
+        {},
+        {"rope_type": "default", "rope_theta": 5e5},
+        {"rope_type": "default", "rope_theta": 5e5},
     ),
     (
         "gemma3_text",
@@ -352,6 +365,34 @@ def test_configs_of_transformers_4(name: str) -> None:
     if not name.startswith("ministral"):
         old.pop("layer_types", None)
     assert parse_config(old) == parse_config(new)
+
+
+UNREAD = {
+    "use_sliding_window": False,
+    "max_window_layers": 2,
+    "sliding_window_pattern": 2,
+    "layer_types": ["full_attention"] * 3,
+    "rms_norm_eps": 0.5,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [(kind, field) for kind in BY_KIND for field in BY_KIND[kind].unread]
+)
+def test_fields_that_transformers_ignores_change_nothing(kind: str, field: str) -> None:
+    name = next(name for name in FAMILIES if config_json(name)["model_type"] == kind)
+    content = config_json(name)
+    assert parse_config({**content, field: UNREAD[field]}) == parse_config(
+        {key: value for key, value in content.items() if key != field}
+    )
+
+
+@pytest.mark.parametrize("name", ["gpt 2", "gemma 2", "gemma 3"])
+def test_the_default_activation_is_that_of_the_family(name: str) -> None:
+    content = config_json(name)
+    field = BY_KIND[content["model_type"]].activation
+    without = {key: value for key, value in content.items() if key != field}
+    assert parse_config(without).model.block.activation == "gelu_tanh"
 
 
 WINDOWS = "hybrid:local=rope,window=12,pattern=l"

@@ -290,6 +290,34 @@ def test_a_saved_model(spec: str, tmp_path: Path) -> None:
         assert checkpoint.encoding == plugins.load("encoding", spec).label
 
 
+LATER_TOKENS_MATTER = [
+    "rope:scaling=dynamic-ntk,factor=2",
+    "rope:scaling=longrope,factors=1;1;1;1;2;2;3;3,short_factors=1;1;1;1;1;1;1;1,"
+    "factor=4,original_length=24",
+]
+
+
+@pytest.mark.parametrize("spec", LATER_TOKENS_MATTER)
+@torch.no_grad()
+def test_a_saved_model_generates_what_was_measured(spec: str, tmp_path: Path) -> None:
+    model = decoder(spec, train_length=24)
+    save_checkpoint(model, tmp_path / "saved", spec)
+    theirs = load(tmp_path / "saved")
+    prompt = tokens(rows=1, length=15)
+    seen = torch.ones_like(prompt)
+    given = {"max_new_tokens": 30, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
+    (found,) = theirs.generate(prompt, attention_mask=seen, **given).tolist()
+    assert found[15:] == model.generate(prompt.tolist(), max_new_tokens=30)[0]
+
+
+def test_a_changed_llama_generates_as_before() -> None:
+    llama = reference("llama 2")
+    llama.generation_config.eos_token_id = [2, 7, 9]
+    llama.generation_config.top_k = 3
+    found = put(llama, "alibi").generation_config
+    assert (found.eos_token_id, found.top_k) == ([2, 7, 9], 3)
+
+
 @pytest.mark.parametrize("name", plugins.names("encoding"))
 @torch.no_grad()
 def test_a_changed_llama_is_saved(name: str, tmp_path: Path) -> None:

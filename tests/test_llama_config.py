@@ -103,6 +103,8 @@ def test_fields_without_an_effect_are_left_out(kind: str) -> None:
     assert parse_config(changed) == parse_config(config)
 
 
+ORIGINAL = "original_max_position_embeddings"
+YARN = {"rope_type": "yarn", "factor": 4.0}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"model_type": "opt"}, "model_type is 'opt', and only llama, mistral, ministral, qwen2"),
     ({"model_type": None}, "model_type is 'None'"),
@@ -125,6 +127,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "differ between layers"),
     ({"rope_parameters": {"rope_type": "llama3", "factor": 2}}, "has no 'low_freq_factor'"),
     ({"rope_parameters": {"rope_type": "linear", "factor": 0.5}}, "factor must be at least 1"),
+    ({"rope_parameters": {"rope_type": "linear", "factor": "x"}}, "has a value of the wrong type"),
+    ({"rope_parameters": {**YARN, ORIGINAL: 0}}, "has a value of the wrong type or size"),
+    ({"num_hidden_layers": 10**12}, "num_hidden_layers is 1000000000000, but must be from 1 to 10"),
 ]
 
 

@@ -109,6 +109,18 @@ def test_commands_name_what_they_leave_out(
         assert ("guessing" in Path("sent/leaderboard.md").read_text()) == ("baselines" not in how)
 
 
+@pytest.mark.parametrize("reader", ["compare", "compare --all", "export to a table"])
+def test_commands_name_runs_without_a_result(
+    results: Path, capsys: pytest.CaptureFixture[str], reader: str
+) -> None:
+    put(results, "rope", [SCORE], 8, status="failed", reason="ZeroDivisionError: 1 / 0")
+    put(results, "nope", [SCORE, *CURVE], 0, encoding_version="1", finished="2027-01-01")
+    assert main(READERS[reader]) == 0
+    first, second = sorted(capsys.readouterr().err.splitlines())
+    assert first.endswith("runs of nope on lm are left out: 4 of an earlier version of the code")
+    assert second.endswith("runs of rope on lm are left out: 1 failed")
+
+
 @pytest.mark.parametrize("how", some_slow(DAMAGES, EVERYDAY))
 def test_functions_warn_of_what_they_leave_out(
     results: Path, capsys: pytest.CaptureFixture[str], how: str

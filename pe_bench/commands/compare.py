@@ -9,7 +9,7 @@ from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, SavingError
 from pe_bench.option_table import argument, option
-from pe_bench.system.console import info
+from pe_bench.system.console import info, warn
 
 if TYPE_CHECKING:
     from pe_bench.reporting.tables import Table
@@ -57,6 +57,7 @@ def main(values: Values) -> int:
         )
     if not options.results.is_dir():
         raise InputError(f"there is no folder {options.results}: give --results")
+    from pe_bench.reporting.frames import describe_left_out
     from pe_bench.reporting.ranks import describe_ranks
     from pe_bench.reporting.tables import make_tables
     from pe_bench.reporting.verdicts import choose_tables
@@ -70,6 +71,11 @@ def main(values: Values) -> int:
             _answer(tables, options.ask, options.task)
         else:
             _compare_pair(tables, options)
+        tasks = options.task or ()
+        about = [record for record in records if not tasks or record.task in tasks]
+        names = [spec.rpartition("/")[2] for spec in options.encoding]  # ./mine.py is mine.py
+        for line in describe_left_out(about, names):
+            warn(line)
     return 0
 
 

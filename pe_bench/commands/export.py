@@ -10,7 +10,7 @@ from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, SavingError
 from pe_bench.option_table import argument, option
-from pe_bench.system.console import info
+from pe_bench.system.console import info, warn
 from pe_bench.system.files import resolved
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def main(values: Values) -> int:
         raise InputError(f"--{given[0]} is for a table that ends in {LATEX}, not for {target}")
     if resolved(target) == resolved(results):
         raise InputError(f"{target} is the results folder: give another one")
-    from pe_bench.reporting.frames import finished_runs
+    from pe_bench.reporting.frames import describe_left_out, finished_runs
     from pe_bench.results.reading import reading
 
     try:
@@ -69,6 +69,8 @@ def main(values: Values) -> int:
                 _write_table(target, records)
             else:
                 _write_folder(target, records)
+            for line in describe_left_out(records):
+                warn(line)
     except SavingError as error:
         raise InputError(str(error)) from None
     return 0

@@ -10,7 +10,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.pretrained.layer_plan import with_layers
-from pe_bench.pretrained.llama_config import LlamaConfig, read_config
+from pe_bench.pretrained.llama_config import WRONG_VALUES, LlamaConfig, read_config
 from pe_bench.pretrained.rotation import OF_LLAMA, is_shipped, with_rotation
 from pe_bench.pretrained.weight_files import has_own_head, sample_files
 from pe_bench.pretrained.weights import check_files, load_files, make_empty
@@ -161,4 +161,6 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
             plugins.load("encoding", checkpoint.encoding).make(checkpoint.model, 0)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    except WRONG_VALUES as error:
+        raise InputError(f"{path} has a value of the wrong type or size ({error})") from None
     return checkpoint

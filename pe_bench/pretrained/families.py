@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pe_bench.errors import InputError
+
 SLIDING = "sliding_attention"
 FULL = "full_attention"
 
@@ -50,6 +52,7 @@ class Family:
         fused: tensors that are the concatenation of several tensors of the decoder.
         transposed: whether projections are (inputs, outputs).
         ignored: endings of the names of buffers in old files that are computed instead of loaded.
+        unread: fields of config.json that change other families and that transformers ignores here.
     """
 
     architecture: str
@@ -67,6 +70,7 @@ class Family:
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     transposed: bool = False
     ignored: tuple[str, ...] = ("rotary_emb.inv_freq",)
+    unread: tuple[str, ...] = ()
 
     @property
     def windows(self) -> bool:
@@ -79,6 +83,11 @@ class Family:
         return not self.fused
 
 
+NO_SWITCH = ("use_sliding_window", "max_window_layers")
+FIXED_PATTERN = (*NO_SWITCH, "sliding_window_pattern")
+ONE_KIND = (*FIXED_PATTERN, "layer_types")
+"""Fields that transformers does not read if all layers have the same window."""
+
 QWEN_WINDOWS = {"sliding_window": 4096, "use_sliding_window": False, "max_window_layers": 28}
 GEMMA_NORMS = {"norms": "both", "norm_offset": True}
 GEMMA = {
@@ -87,15 +96,26 @@ GEMMA = {
     "sliding_window": 4096,
     "tie_word_embeddings": True,
     "rms_norm_eps": 1e-6,
+    "hidden_activation": "gelu_pytorch_tanh",
 }
 
 FAMILIES: Mapping[str, Family] = {
     "llama": Family("LlamaForCausalLM"),
-    "mistral": Family("MistralForCausalLM", defaults={"sliding_window": 4096}),
-    "ministral": Family("MinistralForCausalLM", defaults={"sliding_window": 4096}),
-    "qwen2": Family("Qwen2ForCausalLM", model={"qkv_bias": True}, defaults=QWEN_WINDOWS),
+    "mistral": Family("MistralForCausalLM", defaults={"sliding_window": 4096}, unread=ONE_KIND),
+    "ministral": Family(
+        "MinistralForCausalLM", defaults={"sliding_window": 4096}, unread=FIXED_PATTERN
+    ),
+    "qwen2": Family(
+        "Qwen2ForCausalLM",
+        model={"qkv_bias": True},
+        defaults=QWEN_WINDOWS,
+        unread=("sliding_window_pattern",),
+    ),
     "qwen3": Family(
-        "Qwen3ForCausalLM", model={"qk_norm": "rms"}, defaults={**QWEN_WINDOWS, "head_dim": 128}
+        "Qwen3ForCausalLM",
+        model={"qk_norm": "rms"},
+        defaults={**QWEN_WINDOWS, "head_dim": 128},
+        unread=("sliding_window_pattern",),
     ),
     "smollm3": Family(
         "SmolLM3ForCausalLM",
@@ -107,12 +127,23 @@ FAMILIES: Mapping[str, Family] = {
             "tie_word_embeddings": True,
         },
         without_rotation="listed",
+        unread=("max_window_layers", "sliding_window_pattern"),
     ),
-    "phi3": Family("Phi3ForCausalLM", defaults={"sliding_window": None}, partial=True, fused=FUSED),
+    "phi3": Family(
+        "Phi3ForCausalLM",
+        defaults={"sliding_window": None},
+        partial=True,
+        fused=FUSED,
+        unread=ONE_KIND,
+    ),
     "gpt2": Family(
         "GPT2LMHeadModel",
         block={"norm": "layer", "gated": False, "bias": True},
-        defaults={"n_inner": None, "tie_word_embeddings": True},
+        defaults={
+            "n_inner": None,
+            "tie_word_embeddings": True,
+            "activation_function": "gelu_new",
+        },
         activation="activation_function",
         learned_positions=True,
         fields={
@@ -140,7 +171,12 @@ FAMILIES: Mapping[str, Family] = {
         transposed=True,
         ignored=(".attn.bias", ".attn.masked_bias"),
     ),
-    "olmo": Family("OlmoForCausalLM", block={"norm": "fixed"}, defaults={"rms_norm_eps": 1e-5}),
+    "olmo": Family(
+        "OlmoForCausalLM",
+        block={"norm": "fixed"},
+        defaults={"rms_norm_eps": 1e-5},
+        unread=("rms_norm_eps",),
+    ),
     "olmo2": Family(
         "Olmo2ForCausalLM",
         model={"qk_norm": "width"},
@@ -158,6 +194,7 @@ FAMILIES: Mapping[str, Family] = {
         },
         two_rotations=True,
         renamed=OUTPUT_NORMS,
+        unread=FIXED_PATTERN,
     ),
     "exaone4": Family(
         "Exaone4ForCausalLM",
@@ -166,6 +203,7 @@ FAMILIES: Mapping[str, Family] = {
         defaults={"sliding_window": 4096, "sliding_window_pattern": 4},
         without_rotation="full",
         renamed=OUTPUT_NORMS,
+        unread=NO_SWITCH,
     ),
     "granite": Family(
         "GraniteForCausalLM",
@@ -187,6 +225,7 @@ FAMILIES: Mapping[str, Family] = {
         },
         activation="hidden_activation",
         renamed=INPUT_AND_OUTPUT_NORMS,
+        unread=FIXED_PATTERN,
     ),
     "gemma3_text": Family(
         "Gemma3ForCausalLM",
@@ -197,10 +236,12 @@ FAMILIES: Mapping[str, Family] = {
             "sliding_window_pattern": 6,
             "rope_theta": 1_000_000.0,
             "rope_local_base_freq": 10_000.0,
+            "final_logit_softcapping": None,
         },
         activation="hidden_activation",
         two_rotations=True,
         renamed=INPUT_AND_OUTPUT_NORMS,
+        unread=NO_SWITCH,
     ),
 }
 """Families by `model_type`."""
@@ -214,14 +255,28 @@ SCALES = {
 }
 """Field of config.json -> field of `BlockConfig`, for families that have it."""
 
+ALIASES = ("n_embd", "n_layer", "n_head", "n_positions")
+"""Fields of GPT-2 that transformers also reads under the names of Llama."""
+
 ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
 
 
 def complete_fields(family: Family, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config.json with the defaults of its family, under the names of Llama."""
-    found = {**family.defaults, **content}
+    """Return the fields of a config.json that its family reads, with defaults and Llama's names.
+
+    Raises:
+        InputError: a field exists under both names, with different values.
+    """
+    read = {name: value for name, value in content.items() if name not in family.unread}
+    found = {**family.defaults, **read}
     for theirs, field_of_llama in family.fields.items():
         if theirs in found:
+            both = theirs in ALIASES and field_of_llama in content
+            if both and content[field_of_llama] != found[theirs]:
+                raise InputError(
+                    f"{theirs} is {found[theirs]} and {field_of_llama} is "
+                    f"{content[field_of_llama]}, but they are the same: remove one of them"
+                )
             found[field_of_llama] = found[theirs]
     if "n_inner" in family.fields and found["n_inner"] is None and found.get("n_embd"):
         found["intermediate_size"] = 4 * found["n_embd"]

@@ -3,6 +3,7 @@
 This module and `inside_cache` require `transformers`, as `gguf.py` does.
 """
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
     for name in ("bos_token_id", "eos_token_id", "pad_token_id", "dtype"):
         content[name] = getattr(llama.config, name, None)
     model = PeBenchForCausalLM(PeBenchConfig(**content), decoder)
+    model.generation_config = copy.deepcopy(llama.generation_config)
     model.train(llama.training)
     return model
 

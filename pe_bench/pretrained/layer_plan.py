@@ -62,6 +62,9 @@ def with_layers(spec: str, layers: str) -> str:
     Args:
         spec: the spec.
         layers: return value of `plan_layers`.
+
+    Raises:
+        InputError: the spec has an encoding for global layers, and the model has none.
     """
     where, given = split_spec(spec)
     of_model, options = split_spec(layers)
@@ -69,7 +72,13 @@ def with_layers(spec: str, layers: str) -> str:
         return spec
     if "every" in given:  # the spec sets another order of the layers
         options.pop("pattern", None)
-    pairs = (f"{name}={value}" for name, value in (options | given).items())
+    complete = options | given
+    if "global" in given and set(complete.get("pattern", "g")) == {"l"}:
+        raise InputError(
+            f"{where}:global has no effect, because every layer of the model is local: set "
+            "pattern or every, too"
+        )
+    pairs = (f"{name}={value}" for name, value in complete.items())
     return f"{where}:{','.join(pairs)}"
 
 
@@ -91,6 +100,8 @@ def find_windows(family: Family, content: Mapping[str, Any]) -> list[bool]:
         return [one == SLIDING for one in types]
     if window is None:
         return [False] * layers
+    if family.without_rotation == "listed":
+        return [not rotates for rotates in find_rotating(family, content, [True] * layers)]
     first = content.get("max_window_layers") or 0
     step = content.get("sliding_window_pattern") or 0
     if not isinstance(step, int):

@@ -36,6 +36,18 @@ NEEDED = {
 }
 """Field of config.json -> field of `ModelConfig`."""
 
+LARGEST = {
+    "vocab_size": 10**8,
+    "num_hidden_layers": 10**4,
+    "num_attention_heads": 10**5,
+    "hidden_size": 10**7,
+    "head_dim": 10**5,
+}
+"""Fields of config.json that are sizes, and the largest plausible ones."""
+
+WRONG_VALUES = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What a computation with a wrong value in config.json raises."""
+
 ORIGINAL = "original_max_position_embeddings"
 WITHOUT_ORIGINAL = ("default", "linear", "dynamic")
 """Types of rotation that do not depend on the length before scaling."""
@@ -107,8 +119,8 @@ def read_config(path: Path) -> LlamaConfig:
         return parse_config(content)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except (AttributeError, TypeError, ValueError) as error:  # such as a string instead of a number
-        raise InputError(f"{path} has a value of the wrong type ({error})") from None
+    except WRONG_VALUES as error:  # such as a string instead of a number
+        raise InputError(f"{path} has a value of the wrong type or size ({error})") from None
 
 
 def parse_config(content: Mapping[str, Any]) -> LlamaConfig:
@@ -131,6 +143,10 @@ def parse_config(content: Mapping[str, Any]) -> LlamaConfig:
         kinds = int | float if field == "rms_norm_eps" else int
         if not isinstance(content[field], kinds):
             raise InputError(f"{field} is '{content[field]}', but must be a number")
+    for field, largest in LARGEST.items():
+        size = content.get(field)
+        if size is not None and not (isinstance(size, int) and 0 < size <= largest):
+            raise InputError(f"{field} is {size!r}, but must be from 1 to {largest:,}")
     content.setdefault(family.activation, next(iter(ACTIVATIONS)))
     refuse_what_differs(kind, family, content)
     own = content.get(OWN) or {}
@@ -207,6 +223,7 @@ def _rotations(
         rotation = _rotation(content)
         if not family.two_rotations:
             return rotation, None
+        _refuse_one_rotation(family, content)
         base = content.get("rope_local_base_freq") or rotation["rope_theta"]
         return rotation, {"rope_type": "default", "rope_theta": base}
     if not family.two_rotations:
@@ -220,6 +237,24 @@ def _rotations(
         {**own, "rope_theta": content.get("rope_local_base_freq") or content["rope_theta"]},
     )
     return full, local
+
+
+def _refuse_one_rotation(family: Family, content: Mapping[str, Any]) -> None:
+    """Refuse a single rotation that transformers would use in some layers, or not at all.
+
+    Raises:
+        InputError: there is one.
+    """
+    where = f"but {family.architecture} has one rotation for each type of layer"
+    if content.get("rope_parameters"):
+        raise InputError(f"rope_parameters has no types of layers, {where}: give it by type")
+    if "type" in (content.get("rope_scaling") or {}):
+        raise InputError("rope_scaling has the old field type: name it rope_type")
+    base = family.defaults["rope_theta"]
+    if "rope_local_base_freq" not in family.defaults and content["rope_theta"] != base:
+        raise InputError(
+            f"rope_theta is {content['rope_theta']}, {where}: give rope_parameters by type"
+        )
 
 
 def _rotation(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,9 @@ SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 ONE_KIND = ("mistral",)
 """Families without `layer_types`."""
 
+ALWAYS_MASKED = ("gemma2", "gemma3_text")
+"""Families whose classes make the mask of a window also if no layer has one."""
+
 
 @dataclass(frozen=True)
 class LayerKind:
@@ -105,7 +108,8 @@ def _make_content(
     content |= dict.fromkeys(SPECIAL)
     content |= _scales(family, model)
     if family.windows and (sizes or "use_sliding_window" not in family.defaults):
-        content["sliding_window"] = sizes.pop() if sizes else None
+        unused = content["max_position_embeddings"] if kind in ALWAYS_MASKED else None
+        content["sliding_window"] = sizes.pop() if sizes else unused
         if kind not in ONE_KIND:
             content["layer_types"] = [FULL if one.window is None else SLIDING for one in layers]
         if "use_sliding_window" in family.defaults:
@@ -143,6 +147,8 @@ def _scales(family: Family, model: ModelConfig) -> dict[str, Any]:
     for name, own in SCALES.items():
         if name in family.defaults:
             found[name] = getattr(block, own)
+            if name.endswith("softcapping"):  # transformers would divide by 0
+                found[name] = found[name] or None
     if "logits_scaling" in family.defaults:
         found["logits_scaling"] = 1 / block.logit_scale
     if "query_pre_attn_scalar" in family.defaults and block.score_scale:

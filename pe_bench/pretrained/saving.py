@@ -75,6 +75,8 @@ def write_folder(
     if tokenizer is not None:
         config |= {"bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.eos}
         config["pad_token_id"] = tokenizer.pad
+    if plain is not None and not model.encoding.prefix_consistent:
+        config["use_cache"] = False  # a cache keeps keys that a longer text rotates differently
     config["dtype"] = str(model.embed_tokens.weight.dtype).removeprefix("torch.")
     write_json(folder / "config.json", config)
 

@@ -1,7 +1,8 @@
 """Rows and learning curves of finished runs as pandas frames."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,33 @@ def finished_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
         if record.encoding_version == versions[group]:
             found[*group, record.seed] = record
     return list(found.values())
+
+
+def describe_left_out(records: Iterable[RunRecord], encodings: Container[str] = ()) -> list[str]:
+    """Return the runs without a result and those of earlier code, a line for each encoding.
+
+    Args:
+        records: all records; damaged ones are reported when they are read.
+        encodings: only these encodings; empty: all.
+    """
+    records = list(records)
+    latest = {(r.settings_digest, r.encoding): r.encoding_version for r in finished_runs(records)}
+    reasons: dict[str, Counter[str]] = {}
+    for record in records:
+        if record.status == "damaged" or (encodings and record.encoding not in encodings):
+            continue
+        reason: str = record.status
+        if record.status == "done":
+            if latest[record.settings_digest, record.encoding] == record.encoding_version:
+                continue
+            reason = "of an earlier version of the code"
+        where = f"{record.encoding} on {record.task}"
+        reasons.setdefault(where, Counter())[reason] += 1
+    lines = []
+    for where, counts in reasons.items():
+        runs = ", ".join(f"{number} {reason}" for reason, number in counts.items())
+        lines.append(f"runs of {where} are left out: {runs}")
+    return lines
 
 
 def read_rows(records: Sequence[RunRecord]) -> pd.DataFrame:

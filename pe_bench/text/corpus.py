@@ -8,6 +8,7 @@ comparable only if the fingerprints of the text are equal.
 import codecs
 import hashlib
 import os
+import re
 import sysconfig
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -210,6 +211,13 @@ def _stdlib_in(root: Path) -> Corpus:
     )
 
 
+PART = re.compile(r"(?:^|[._-])(train|training|valid|validation|val|dev|test)(?:[._-]|$)")
+TEXT_ENDINGS = {
+    *(".txt", ".text", ".json", ".jsonl", ".ndjson", ".parquet", ".tokens", ".raw", ".csv", ".tsv"),
+    *(".arrow", ".gz", ".bz2", ".xz", ".zst", ".zip"),
+}
+
+
 def folder_corpus(folder: Path) -> Corpus:
     """Every UTF-8 text file under a folder; hidden and empty files are left out.
 
@@ -232,6 +240,7 @@ def folder_corpus(folder: Path) -> Corpus:
             names = " and ".join(path.name for path in paths)
             raise DataError(f"{folder} has {names}; keep one of them")
     if not train:
+        _refuse_other_names(folder)
         parts = _split_by_file(folder, _texts_in(folder, folder))
     elif not test:
         raise DataError(f"{folder} has {train[0].name} but no test part; add a folder test")
@@ -242,6 +251,27 @@ def folder_corpus(folder: Path) -> Corpus:
         parts["test"] = _texts_in(folder, test[0])
     _check_sizes(folder, parts)
     return _corpus(folder.resolve().name, parts)
+
+
+def _refuse_other_names(folder: Path) -> None:
+    """Refuse a folder whose names have the parts of a corpus in another form.
+
+    Its files would be divided by their names' hash, and the test text might be trained on.
+
+    Raises:
+        DataError: there are names for training text and for held-out text.
+    """
+    named: dict[bool, str] = {}
+    for path in sorted([*folder.glob("*"), *folder.glob("*/*")]):
+        found = PART.search(path.name.lower())
+        if found and (path.is_dir() or path.suffix.lower() in TEXT_ENDINGS):
+            named.setdefault(found[1].startswith("train"), path.relative_to(folder).as_posix())
+    if len(named) == 2:
+        raise DataError(
+            f"{folder} has {named[True]} and {named[False]}, which are not read as parts: name the "
+            "parts train, valid and test, as folders or as files of many documents (.jsonl, "
+            ".parquet)"
+        )
 
 
 def _check_sizes(folder: Path, parts: Mapping[Split, Sequence[TextFile]]) -> None:

@@ -10,6 +10,7 @@ from claims import (
     CONTENT,
     COUNTS,
     FINDINGS,
+    ROOT,
     Claim,
     Results,
     change,
@@ -23,6 +24,7 @@ from claims import (
 
 from pe_bench.reporting import known_problems
 from pe_bench.reporting.sensitivity import describe_power
+from pe_bench.reporting.tables import read_tables
 from pe_bench.reporting.tuning import describe_tuning
 
 EXCEPTIONS = [collapse(exception["text"]) for exception in CONTENT["exception"]]
@@ -115,6 +117,17 @@ def test_the_example_of_a_plan_has_the_power_of_the_committed_table(results: Res
     page = read_page("docs/adding-an-encoding.md", code=True)
     table = results.table(Claim("mqar", ""))
     assert describe_power(table, table.seeds("rope")) in page
+
+
+@pytest.mark.slow
+def test_the_tables_that_take_new_rows_are_named() -> None:
+    tasks = set()
+    for table in read_tables(ROOT / "results" / "quick"):
+        if (table.about.settings.get("tune") or {}).get("version", 1) > 1:
+            tasks.add(table.about.task)
+    *first, last = (f"`{task}`" for task in sorted(tasks))
+    said = f"the tables of {', '.join(first)} and {last} take new rows"
+    assert said in read_page("docs/adding-an-encoding.md")
 
 
 def test_known_problems_have_the_same_numbers_everywhere() -> None:

@@ -214,6 +214,17 @@ def test_a_model_is_saved_as_one_of_its_family(name: str, folder: Folder, tmp_pa
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4 * float(expected.abs().max()))
 
 
+@pytest.mark.parametrize("name", ["gemma 2", "gemma 3"])
+@torch.no_grad()
+def test_a_family_is_saved_without_its_windows(name: str, folder: Folder, tmp_path: Path) -> None:
+    """Classes of transformers may need the size of a window that no layer has."""
+    model = open_checkpoint(folder(name)).load("rope")
+    save_checkpoint(model, tmp_path / "saved", "rope")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "saved").eval()
+    tokens = torch.randint(SHAPE["vocab_size"], (2, LENGTH))
+    torch.testing.assert_close(theirs(tokens).logits, model(tokens), rtol=0, atol=1e-4)
+
+
 @torch.no_grad()
 def test_layers_of_one_kind_can_be_changed(folder: Folder) -> None:
     checkpoint = open_checkpoint(folder("gemma 3"))

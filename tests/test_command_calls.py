@@ -65,7 +65,8 @@ DRAWN: dict[str, Any] = {
     "reporting.selection.find_labels": "labels",
     "reporting.display.read_names": "names",
 }
-COMPARED: dict[str, Any] = {**READ, "reporting.verdicts.choose_tables": "chosen"}
+LEFT_OUT: dict[str, Any] = {"reporting.frames.describe_left_out": []}
+COMPARED: dict[str, Any] = {**READ, **LEFT_OUT, "reporting.verdicts.choose_tables": "chosen"}
 CHECKED = {"checks.table.check_encodings": True, "checks.table.check_tasks": True}
 FIGURES = "each also as .svg and .png, with a caption in .txt\n"
 
@@ -110,39 +111,45 @@ CASES: list[Case] = [
      "read_names [] [b a c]\nsave_figures [T1 T2] drawn 5.5 encodings=labels names=names",
      FIGURES, 0),
     ("export new/table.tex --encoding b a --task lm --label a=A --family --results there",
-     {**DRAWN, "reporting.frames.finished_runs": ["a run"], "system.files.write_atomic": None,
+     {**DRAWN, "reporting.frames.finished_runs": ["a run"], **LEFT_OUT,
+      "system.files.write_atomic": None,
       "reporting.paper_table.write_tables": r"\begin{table} \begin{table}"},
      "finished_runs [there]\nmake_tables [there]\nselect_tables tables [lm] [b a]\n"
      "find_labels [b a] [b a c]\nread_names [a=A] [b a c]\n"
      "write_tables [T1 T2] table encodings=labels names=names families=True "
      f"comments=[Written by pe-bench {pe_bench.__version__} from there. "
      "The preamble needs \\usepackage{booktabs}.]\n"
-     r"write_atomic new/table.tex \begin{table} \begin{table}",
+     r"write_atomic new/table.tex \begin{table} \begin{table}" "\ndescribe_left_out [there]",
      "new/table.tex: 2 tables, 3 encodings, 2 tasks; "
      "the preamble needs \\usepackage{booktabs}\n", 0),
     ("export folder --results there",
      {"results.reading.reading": reading, "results.export.write_export": None,
-      "reporting.frames.finished_runs": ["a run", "another"]},
-     "finished_runs [there]\nfinished_runs [there]\nwrite_export folder [a run another]",
+      "reporting.frames.finished_runs": ["a run", "another"], **LEFT_OUT},
+     "finished_runs [there]\nfinished_runs [there]\nwrite_export folder [a run another]\n"
+     "describe_left_out [there]",
      "folder: 2 runs; on another machine, pe-bench merge folder copies them into ./results\n", 0),
     ("compare --all --task lm mqar --results there",
      {**COMPARED, "reporting.ranks.describe_ranks": "ranks"},
-     "make_tables [there]\nchoose_tables tables [lm mqar]\ndescribe_ranks chosen", "ranks\n", 0),
+     "make_tables [there]\nchoose_tables tables [lm mqar]\ndescribe_ranks chosen\n"
+     "describe_left_out [there] [] [lm mqar]", "ranks\n", 0),
     ("compare --task lm --results there --ask questions.toml more",
      {**COMPARED, "reporting.questions.parse_pairs": "pairs",
       "reporting.questions.answer": ANSWERS},
      "make_tables [there]\nchoose_tables tables [lm]\nparse_pairs [questions.toml more] [lm]\n"
-     "answer chosen pairs", "tape is better\nrope was never run\n", 0),
+     "answer chosen pairs\ndescribe_left_out [there] [] [lm]",
+     "tape is better\nrope was never run\n", 0),
     ("compare --results there --ask questions.toml",
      {**COMPARED, "reporting.questions.read_questions": "asked",
       "reporting.questions.answer": ANSWERS},
      "make_tables [there]\nchoose_tables tables None\nread_questions questions.toml\n"
-     "answer chosen asked", "tape is better\nrope was never run\n", 0),
+     "answer chosen asked\ndescribe_left_out [there] [] []",
+     "tape is better\nrope was never run\n", 0),
     ("compare tape rope --results there",
      {**COMPARED, "reporting.verdicts.judge": PAIR, "reporting.sentences.describe": ["one", "two"],
       "reporting.forest.draw_forest": "figure", "reporting.panels.save": None},
      "make_tables [there]\nchoose_tables tables None\njudge chosen tape rope\ndescribe verdict\n"
-     "draw_forest verdict\nsave figure [there/plots/compare-tape_a=1-rope.png]",
+     "draw_forest verdict\nsave figure [there/plots/compare-tape_a=1-rope.png]\n"
+     "describe_left_out [there] [tape rope] []",
      "one\ntwo\n\nthere/plots/compare-tape_a=1-rope.png\n", 0),
     ("check tape mqar -v --wide --kv-heads 2", {**CHECKED, "checks.table.check_tasks": False},
      "check_encodings [tape] cpu kv_heads=2 verbose=True wide=True\n"

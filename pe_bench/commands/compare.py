@@ -71,10 +71,8 @@ def main(values: Values) -> int:
             _answer(tables, options.ask, options.task)
         else:
             _compare_pair(tables, options)
-        tasks = options.task or ()
-        about = [record for record in records if not tasks or record.task in tasks]
         names = [spec.rpartition("/")[2] for spec in options.encoding]  # ./mine.py is mine.py
-        for line in describe_left_out(about, names):
+        for line in describe_left_out(records, names, options.task or ()):
             warn(line)
     return 0
 

@@ -52,6 +52,8 @@ class Family:
         fused: tensors that are the concatenation of several tensors of the decoder.
         transposed: whether projections are (inputs, outputs).
         ignored: endings of the names of buffers in old files that are computed instead of loaded.
+        needs_window: whether the class of transformers makes the mask of a window also if no layer
+            has one.
         unread: fields of config.json that change other families and that transformers ignores here.
     """
 
@@ -70,6 +72,7 @@ class Family:
     fused: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     transposed: bool = False
     ignored: tuple[str, ...] = ("rotary_emb.inv_freq",)
+    needs_window: bool = False
     unread: tuple[str, ...] = ()
 
     @property
@@ -225,6 +228,7 @@ FAMILIES: Mapping[str, Family] = {
         },
         activation="hidden_activation",
         renamed=INPUT_AND_OUTPUT_NORMS,
+        needs_window=True,
         unread=FIXED_PATTERN,
     ),
     "gemma3_text": Family(
@@ -241,6 +245,7 @@ FAMILIES: Mapping[str, Family] = {
         activation="hidden_activation",
         two_rotations=True,
         renamed=INPUT_AND_OUTPUT_NORMS,
+        needs_window=True,
         unread=NO_SWITCH,
     ),
 }

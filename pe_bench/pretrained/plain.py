@@ -32,9 +32,6 @@ SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 ONE_KIND = ("mistral",)
 """Families without `layer_types`."""
 
-ALWAYS_MASKED = ("gemma2", "gemma3_text")
-"""Families whose classes make the mask of a window also if no layer has one."""
-
 
 @dataclass(frozen=True)
 class LayerKind:
@@ -108,7 +105,7 @@ def _make_content(
     content |= dict.fromkeys(SPECIAL)
     content |= _scales(family, model)
     if family.windows and (sizes or "use_sliding_window" not in family.defaults):
-        unused = content["max_position_embeddings"] if kind in ALWAYS_MASKED else None
+        unused = content["max_position_embeddings"] if family.needs_window else None
         content["sliding_window"] = sizes.pop() if sizes else unused
         if kind not in ONE_KIND:
             content["layer_types"] = [FULL if one.window is None else SLIDING for one in layers]

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -193,18 +193,21 @@ def finished_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
     return list(found.values())
 
 
-def describe_left_out(records: Iterable[RunRecord], encodings: Container[str] = ()) -> list[str]:
+def describe_left_out(
+    records: Iterable[RunRecord], encodings: Sequence[str] = (), tasks: Sequence[str] = ()
+) -> list[str]:
     """Return the runs without a result and those of earlier code, a line for each encoding.
 
     Args:
         records: all records; damaged ones are reported when they are read.
-        encodings: only these encodings; empty: all.
+        encodings, tasks: only those of these encodings and tasks; empty: all.
     """
     records = list(records)
     latest = {(r.settings_digest, r.encoding): r.encoding_version for r in finished_runs(records)}
     reasons: dict[str, Counter[str]] = {}
     for record in records:
-        if record.status == "damaged" or (encodings and record.encoding not in encodings):
+        chosen = not encodings or record.encoding in encodings
+        if record.status == "damaged" or not chosen or (tasks and record.task not in tasks):
             continue
         reason: str = record.status
         if record.status == "done":

@@ -87,9 +87,13 @@ class Family:
 
 
 NO_SWITCH = ("use_sliding_window", "max_window_layers")
+"""Fields that transformers ignores for families whose windows cannot be switched off."""
+
 FIXED_PATTERN = (*NO_SWITCH, "sliding_window_pattern")
+"""Fields that transformers ignores for families whose pattern of windows has no number."""
+
 ONE_KIND = (*FIXED_PATTERN, "layer_types")
-"""Fields that transformers does not read if all layers have the same window."""
+"""Fields that transformers ignores for families whose layers all have the same window."""
 
 QWEN_WINDOWS = {"sliding_window": 4096, "use_sliding_window": False, "max_window_layers": 28}
 GEMMA_NORMS = {"norms": "both", "norm_offset": True}

@@ -23,7 +23,7 @@ from pe_bench.pretrained.families import (
     complete_fields,
 )
 from pe_bench.pretrained.layer_plan import LOCAL, plan_layers
-from pe_bench.pretrained.refusals import refuse_what_differs
+from pe_bench.pretrained.refusals import refuse_one_rotation, refuse_what_differs
 from pe_bench.pretrained.tensor_names import TensorNames
 
 NEEDED = {
@@ -223,7 +223,7 @@ def _rotations(
         rotation = _rotation(content)
         if not family.two_rotations:
             return rotation, None
-        _refuse_one_rotation(family, content)
+        refuse_one_rotation(family, content)
         base = content.get("rope_local_base_freq") or rotation["rope_theta"]
         return rotation, {"rope_type": "default", "rope_theta": base}
     if not family.two_rotations:
@@ -237,24 +237,6 @@ def _rotations(
         {**own, "rope_theta": content.get("rope_local_base_freq") or content["rope_theta"]},
     )
     return full, local
-
-
-def _refuse_one_rotation(family: Family, content: Mapping[str, Any]) -> None:
-    """Refuse a single rotation that transformers would use in some layers, or not at all.
-
-    Raises:
-        InputError: there is one.
-    """
-    where = f"but {family.architecture} has one rotation for each type of layer"
-    if content.get("rope_parameters"):
-        raise InputError(f"rope_parameters has no types of layers, {where}: give it by type")
-    if "type" in (content.get("rope_scaling") or {}):
-        raise InputError("rope_scaling has the old field type: name it rope_type")
-    base = family.defaults["rope_theta"]
-    if "rope_local_base_freq" not in family.defaults and content["rope_theta"] != base:
-        raise InputError(
-            f"rope_theta is {content['rope_theta']}, {where}: give rope_parameters by type"
-        )
 
 
 def _rotation(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,9 +29,6 @@ STILL: Mapping[str, Any] = {"rope_type": "default", "rope_theta": 10_000.0}
 SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
 """Fields whose defaults in transformers are ids of released models."""
 
-ONE_KIND = ("mistral",)
-"""Families without `layer_types`."""
-
 
 @dataclass(frozen=True)
 class LayerKind:
@@ -107,7 +104,7 @@ def _make_content(
     if family.windows and (sizes or "use_sliding_window" not in family.defaults):
         unused = content["max_position_embeddings"] if family.needs_window else None
         content["sliding_window"] = sizes.pop() if sizes else unused
-        if kind not in ONE_KIND:
+        if "layer_types" not in family.unread:
             content["layer_types"] = [FULL if one.window is None else SLIDING for one in layers]
         if "use_sliding_window" in family.defaults:
             content["use_sliding_window"] = True

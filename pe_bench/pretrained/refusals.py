@@ -74,3 +74,21 @@ def refuse_what_differs(kind: str, family: Family, content: Mapping[str, Any]) -
             raise InputError(
                 f"{field} is {factor if field == PARTIAL else content.get(field)}, but {right}"
             )
+
+
+def refuse_one_rotation(family: Family, content: Mapping[str, Any]) -> None:
+    """Refuse a single rotation that transformers would use in some layers, or not at all.
+
+    Raises:
+        InputError: there is one.
+    """
+    where = f"but {family.architecture} has one rotation for each type of layer"
+    if content.get("rope_parameters"):
+        raise InputError(f"rope_parameters has no types of layers, {where}: give it by type")
+    if "type" in (content.get("rope_scaling") or {}):
+        raise InputError("rope_scaling has the old field type: name it rope_type")
+    base = family.defaults["rope_theta"]
+    if "rope_local_base_freq" not in family.defaults and content["rope_theta"] != base:
+        raise InputError(
+            f"rope_theta is {content['rope_theta']}, {where}: give rope_parameters by type"
+        )

@@ -212,10 +212,13 @@ def _stdlib_in(root: Path) -> Corpus:
 
 
 PART = re.compile(r"(?:^|[._-])(train|training|valid|validation|val|dev|test)(?:[._-]|$)")
+"""What names of files and folders have for a part of a corpus."""
+
 TEXT_ENDINGS = {
     *(".txt", ".text", ".json", ".jsonl", ".ndjson", ".parquet", ".tokens", ".raw", ".csv", ".tsv"),
     *(".arrow", ".gz", ".bz2", ".xz", ".zst", ".zip"),
 }
+"""Endings of files with text, as opposed to programs such as train.py."""
 
 
 def folder_corpus(folder: Path) -> Corpus:

@@ -1,4 +1,4 @@
-"""Operations and kept bytes of a training step, for each part of the model."""
+"""Operations and kept bytes of a forward pass or a training step, for each part of the model."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,27 +53,48 @@ class _Ledger:
 
 def count_step(model: Decoder, rows: int, length: int, narrow: bool) -> list[Count]:
     """Count a training step for each part of the model: its layers, then embeddings and head."""
+    known = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+    with _counting(model) as ledger:
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: ledger.keep(t, known), _same):
+            loss = _loss(model, rows, length, narrow)
+        ledger.switch(len(model.layers))
+        ledger.backward = True
+        loss.backward()
+    model.zero_grad()
+    return ledger.counts
+
+
+@torch.no_grad()
+def count_forward(model: Decoder, length: int, narrow: bool) -> list[int]:
+    """Count the operations of a row without gradients, for each part of the model."""
+    with _counting(model) as ledger:
+        _loss(model, 1, length, narrow)
+    return [count.forward for count in ledger.counts]
+
+
+def _loss(model: Decoder, rows: int, length: int, narrow: bool) -> Tensor:
+    tokens = torch.zeros(rows, length, dtype=torch.long)
+    with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+        return model.token_losses(tokens, tokens, backend="blocked").sum()
+
+
+@contextmanager
+def _counting(model: Decoder) -> Iterator[_Ledger]:
+    """Count what the model computes inside the context."""
     counter = CountProducts()
     rest = len(model.layers)
     ledger = _Ledger(rest + 1, counter)
-    known = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
     handles = []
     for layer, block in enumerate(model.layers):
         handles.append(block.register_forward_pre_hook(_before(ledger, layer)))
         handles.append(block.register_forward_hook(_after(ledger, layer, rest)))
-    tokens = torch.zeros(rows, length, dtype=torch.long)
-    saved = torch.autograd.graph.saved_tensors_hooks(lambda t: ledger.keep(t, known), _same)
-    with _one_block(), counter:
-        with saved, torch.autocast("cpu", torch.bfloat16, enabled=narrow):
-            loss = model.token_losses(tokens, tokens, backend="blocked").sum()
-        ledger.switch(rest)
-        ledger.backward = True
-        loss.backward()
-        ledger.switch(rest)
-    for handle in handles:
-        handle.remove()
-    model.zero_grad()
-    return ledger.counts
+    try:
+        with counter:
+            yield ledger
+            ledger.switch(rest)
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _same(tensor: Tensor) -> Tensor:
@@ -87,7 +108,7 @@ def _before(ledger: _Ledger, layer: int) -> Callable[..., None]:
         if ledger.backward:  # recomputation
             return
         ledger.switch(layer)
-        if layer == 0:
+        if layer == 0 and args[0].requires_grad:
             rest = len(ledger.counts) - 1
             args[0].register_hook(lambda gradient: ledger.switch(rest))
 
@@ -100,17 +121,18 @@ def _after(ledger: _Ledger, layer: int, rest: int) -> Callable[..., None]:
     def hook(block: nn.Module, args: Any, output: Any) -> None:
         if not ledger.backward:
             ledger.switch(rest)
-            output[0].register_hook(lambda gradient: ledger.switch(layer))
+            if output[0].requires_grad:
+                output[0].register_hook(lambda gradient: ledger.switch(layer))
 
     return hook
 
 
 @contextmanager
-def _one_block() -> Iterator[None]:
-    """Treat all queries of a row as one block inside the context, so that no key is skipped."""
+def blocks_of(queries: int) -> Iterator[None]:
+    """Compute attention in blocks of this number of queries inside the context."""
     kept = blocked.MIN_QUERIES, blocked.MAX_QUERIES
-    blocked.MIN_QUERIES = 2**30
-    blocked.MAX_QUERIES = dict.fromkeys(blocked.MAX_QUERIES, 2**30)
+    blocked.MIN_QUERIES = queries
+    blocked.MAX_QUERIES = dict.fromkeys(blocked.MAX_QUERIES, queries)
     try:
         yield
     finally:

@@ -1,13 +1,14 @@
 """Costs of a model with an encoding in training and generation, counted on fake tensors.
 
-Fake tensors have a shape but no data. One layer of each kind is counted, in rows of two short
-lengths, because the products of a layer are linear in the number of keys that a token attends to.
+Fake tensors have a shape but no data. One layer of each kind is counted, in rows of three short
+lengths: a layer has products for each pass, for each token, and for each key of a token.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import (
@@ -17,7 +18,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from pe_bench.checks.counting import CountElementwise, CountProducts
-from pe_bench.checks.ledger import count_step
+from pe_bench.checks.ledger import blocks_of, count_forward, count_step
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.block import Block
 from pe_bench.decoder.cache import Cache
@@ -34,15 +35,26 @@ FEW_WORDS = 64
 
 
 @dataclass(frozen=True)
-class Linear:
-    """A number of operations per token, linear in the number of keys that the token attends to."""
+class Operations:
+    """Operations of a pass over rows of tokens.
 
-    constant: float
+    Attributes:
+        per_pass: operations that do not depend on the number of tokens, such as those of a table.
+        per_token: operations for each token.
+        per_key: operations for each key that a token attends to.
+    """
+
+    per_pass: float
+    per_token: float
     per_key: float
 
-    def at(self, keys: float) -> float:
-        """Return the operations of a token that attends to `keys` keys."""
-        return self.constant + self.per_key * keys
+    def of_row(self, tokens: int, keys: float) -> float:
+        """Return the operations of a row of tokens that attend to `keys` keys on average."""
+        return self.per_pass + tokens * (self.per_token + self.per_key * keys)
+
+    def plus(self, per_token: float) -> "Operations":
+        """Return the operations with more of them for each token."""
+        return replace(self, per_token=self.per_token + per_token)
 
 
 @dataclass(frozen=True)
@@ -50,7 +62,7 @@ class PartCost:
     """Costs of one layer, or of the embeddings and the head together.
 
     Attributes:
-        forward: operations of the forward pass of one row.
+        forward: operations of the forward pass of one row in evaluation.
         training: operations of forward and backward pass for each row of a batch.
         shared: operations of forward and backward pass that a batch needs once.
         kept: bytes per token that the backward pass needs.
@@ -58,9 +70,9 @@ class PartCost:
         visible: keys that a query may attend to.
     """
 
-    forward: Linear
-    training: Linear
-    shared: Linear
+    forward: Operations
+    training: Operations
+    shared: Operations
     kept: float
     cached: tuple[tuple[int, Visibility], ...] = ()
     visible: Visibility = EVERYTHING
@@ -91,11 +103,12 @@ class ModelCost:
 
     def training(self, length: int, rows: int) -> float:
         """Return the operations per token of training on batches of rows of `length` tokens."""
-        operations = self.rest.training.at(0) + self.rest.shared.at(0) / rows
-        for layer in self.layers:
-            keys = mean_keys(layer.visible, length)
-            operations += layer.training.at(keys) + layer.shared.at(keys) / rows
-        return operations
+        operations = 0.0
+        for part in (*self.layers, self.rest):
+            keys = mean_keys(part.visible, length)
+            operations += part.training.of_row(length, keys)
+            operations += part.shared.of_row(length, keys) / rows
+        return operations / length
 
     @property
     def kept(self) -> float:
@@ -104,17 +117,19 @@ class ModelCost:
 
     def prefill(self, tokens: int) -> float:
         """Return the operations of prefilling a prompt, with the logits of its last token."""
-        of_token = sum(layer.forward.at(mean_keys(layer.visible, tokens)) for layer in self.layers)
-        return tokens * of_token + self.rest.forward.at(0)
+        operations = self.rest.forward.of_row(1, 0)
+        for layer in self.layers:
+            operations += layer.forward.of_row(tokens, mean_keys(layer.visible, tokens))
+        return operations
 
     def decode(self, tokens: int) -> float:
         """Return the operations of generating the last of `tokens` tokens."""
         if not self.cacheable:
             return self.prefill(tokens)
         last = torch.tensor(tokens - 1)
-        operations = self.rest.forward.at(0)
+        operations = self.rest.forward.of_row(1, 0)
         for layer in self.layers:
-            operations += layer.forward.at(int(layer.visible.count(last)))
+            operations += layer.forward.of_row(1, int(layer.visible.count(last)))
         return operations
 
     def cache(self, tokens: int) -> int:
@@ -228,8 +243,8 @@ def _with_more_words(
     words = shape.vocab_size - few.vocab_size
     more = replace(
         rest,
-        forward=Linear(rest.forward.constant + 2 * words * shape.width, rest.forward.per_key),
-        training=Linear(rest.training.constant + 6 * words * shape.width, rest.training.per_key),
+        forward=rest.forward.plus(2 * words * shape.width),
+        training=rest.training.plus(6 * words * shape.width),
         kept=rest.kept + 4 * words,  # logits of the loss, in float32
     )
     return [*layers, more]
@@ -245,27 +260,29 @@ def _count(model: Decoder, chosen: Sequence[int], narrow: bool, recompute: bool)
     cached = _count_cache(model.eval(), visible, narrow)
     for encoding in encodings:
         encoding.visible = EVERYTHING
-    model.train().recompute = recompute
-    long = max(2, min(LONGEST, model.config.train_length))
-    short = long // 2
-    counts = {}
-    for rows in (1, 2):
-        for length in (short, long):
-            counts[rows, length] = count_step(model, rows, length, narrow)
+    model.recompute = recompute
+    # Prepared products leave out masked keys even if all queries of a row are one block.
+    in_blocks = any(encoding.overrides("prepare_product") for encoding in encodings)
+    limit = min(LONGEST, model.encoding.max_position or LONGEST)
+    trained = _Rows.up_to(min(limit, model.config.train_length), in_blocks)
+    generated = _Rows.up_to(limit, in_blocks)
+    with blocks_of(trained.block):
+        one = [count_step(model.train(), 1, length, narrow) for length in trained.lengths]
+        two = [count_step(model, 2, length, narrow) for length in trained.lengths]
+    with blocks_of(generated.block):
+        forward = [count_forward(model.eval(), length, narrow) for length in generated.lengths]
     parts = []
     for part in range(len(chosen) + 1):
-        of = {key: found[part] for key, found in counts.items()}
-        row, step, forward = [], [], []
-        for length in (short, long):
-            row.append((of[2, length].products - of[1, length].products) / length)
-            step.append(of[1, length].products / length - row[-1])
-            forward.append(of[1, length].forward / length)
+        row, batch = [], []
+        for of_one, of_two in zip(one, two, strict=True):
+            row.append(of_two[part].products - of_one[part].products)
+            batch.append(of_one[part].products - row[-1])
         parts.append(
             PartCost(
-                forward=_fit(forward, short, long),
-                training=_fit(row, short, long),
-                shared=_fit(step, short, long),
-                kept=(of[2, long].kept - of[1, long].kept) / long,
+                forward=generated.fit([count[part] for count in forward]),
+                training=trained.fit(row),
+                shared=trained.fit(batch),
+                kept=(two[-1][part].kept - one[-1][part].kept) / trained.lengths[-1],
                 cached=tuple(cached[part]) if part < len(chosen) else (),
                 visible=visible[part] if part < len(chosen) else EVERYTHING,
             )
@@ -273,10 +290,26 @@ def _count(model: Decoder, chosen: Sequence[int], narrow: bool, recompute: bool)
     return parts
 
 
-def _fit(per_token: Sequence[float], short: int, long: int) -> Linear:
-    """Fit a line to the operations per token of a short and a long row without masked keys."""
-    slope = (per_token[1] - per_token[0]) / (long - short)
-    return Linear(per_token[0] - slope * short, slope)
+@dataclass(frozen=True)
+class _Rows:
+    """The lengths of the rows that are counted, and the number of queries of a block."""
+
+    lengths: tuple[int, int, int]
+    block: int
+
+    @staticmethod
+    def up_to(longest: int, in_blocks: bool) -> "_Rows":
+        """Return rows of about half, three quarters and all of a length."""
+        quarter = max(1, longest // 4)
+        return _Rows((2 * quarter, 3 * quarter, 4 * quarter), quarter if in_blocks else longest)
+
+    def fit(self, counts: Sequence[int]) -> Operations:
+        """Return the operations of which these rows have this number."""
+        rows = []
+        for length in self.lengths:
+            keys = (length + min(length, self.block)) / 2  # the mean: blocks see their last key
+            rows.append([1, length, length * keys])
+        return Operations(*np.linalg.solve(rows, counts).tolist())
 
 
 def _fill(model: Decoder) -> None:

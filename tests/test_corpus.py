@@ -164,6 +164,7 @@ def test_files_that_are_not_text_are_named(
 ) -> None:
     files = {f"train/{i}.jsonl.zst": b"\x28\xb5\x2f\xfd" for i in range(7)}
     files |= {"test/b.txt": PAGE.encode("utf-16"), "train/.hidden": b"\xff"}
+    files |= {"test/c.txt": "ASCII only".encode("utf-16-le")}  # which is valid UTF-8
     corpus = folder_corpus(write(tmp_path, {"train/a": PAGE, "test/a": PAGE, **files}))
     assert names(corpus)["train"] == ["train/a"]
     first, second = capsys.readouterr().err.splitlines()
@@ -172,7 +173,24 @@ def test_files_that_are_not_text_are_named(
         first
         == f"pe-bench: {tmp_path}: files that are not UTF-8 text are left out: {some} and 2 others"
     )
-    assert second.endswith("left out: test/b.txt")
+    assert second.endswith("left out: test/b.txt, test/c.txt")
+
+
+def test_links_that_are_not_followed_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus_folder = tmp_path / "corpus"
+    write(tmp_path / "other", {"c": PAGE})
+    write(corpus_folder, {"train/a": PAGE, "test/a": PAGE})
+    (corpus_folder / "train/more").symlink_to(tmp_path / "other")
+    (corpus_folder / "train/lost").symlink_to(tmp_path / "nowhere")
+    (corpus_folder / "train/.git").symlink_to(tmp_path / "other")
+    (corpus_folder / "train/b").symlink_to(tmp_path / "other/c")
+    assert names(folder_corpus(corpus_folder))["train"] == ["train/a", "train/b"]
+    assert capsys.readouterr().err == (
+        f"pe-bench: {corpus_folder}: links to folders and broken links are left out: train/lost, "
+        "train/more\n"
+    )
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".json", ".parquet"])

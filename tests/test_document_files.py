@@ -104,6 +104,7 @@ def test_other_files_are_documents_themselves(read: Read, name: str, text: str) 
         ("a.ndjson", b'{"body": "x"}\n', r"a\.ndjson:1 has no text"),
         ("a.json", RAW + b'{"body": "x"}\n', r"a\.json:2 has no text"),
         ("a.jsonl", b'["text"]\n', r"a\.jsonl:1 has no text"),
+        ("a.txt", b'{"id": 7}\n' + RAW, r"a\.txt:1 has no text"),
         ("a.jsonl.gz", LINES, r"a\.jsonl\.gz cannot be read .*: download it again"),
         ("a.jsonl.gz", gzip.compress(LINES)[:-20], r"a\.jsonl\.gz cannot be read"),
     ],

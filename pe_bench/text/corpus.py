@@ -5,7 +5,6 @@ library of this machine, and any folder of text files or of files with many docu
 comparable only if the fingerprints of the text are equal.
 """
 
-import codecs
 import hashlib
 import os
 import re
@@ -19,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from pe_bench.errors import DataError
 from pe_bench.system.console import warn
 from pe_bench.text.arrow import keep_rows
-from pe_bench.text.document_files import ALSO_LINES, SUFFIXES, holds_many, read_documents
+from pe_bench.text.document_files import ALSO_LINES, SUFFIXES, holds_many, read_documents, read_text
 from pe_bench.text.unchanged import unchanged
 
 Split = Literal["train", "valid", "test"]
@@ -346,25 +345,29 @@ def _walk(folder: Path, skipped: Container[str] = ()) -> Iterator[Path]:
         yield folder
     for parent, folders, files in os.walk(folder):
         folders[:] = [f for f in folders if not f.startswith(".") and f not in skipped]
-        yield from (Path(parent, name) for name in files if not name.startswith("."))
+        links = [name for name in folders if Path(parent, name).is_symlink()]  # not followed
+        yield from (Path(parent, name) for name in [*files, *links] if not name.startswith("."))
 
 
 def read_files(root: Path, paths: Iterable[Path]) -> list[TextFile]:
     """Return the files that are UTF-8 or hold documents, ordered by relative path.
 
-    A warning names the files that were left out.
+    Warnings name the files and links that were left out.
 
     Raises:
         DataError: a file cannot be read.
     """
     files = []
     left_out = []
+    links = []
     for path in paths:
-        if not path.is_file():  # a socket, a broken link, or a module that is a package
+        if not path.is_file():  # a link, a socket, or a module that is a package
+            if path.is_symlink():
+                links.append(path.relative_to(root).as_posix())
             continue
         try:
             size, digest = _describe(path)
-        except UnicodeDecodeError:
+        except UnicodeError:
             left_out.append(path.relative_to(root).as_posix())
             continue
         except OSError as error:
@@ -372,11 +375,15 @@ def read_files(root: Path, paths: Iterable[Path]) -> list[TextFile]:
                 f"cannot read {path} ({error.strerror}); every file of the text must be readable"
             ) from error
         files.append(TextFile(path.relative_to(root).as_posix(), path, size, digest))
-    if left_out:
-        more = f" and {len(left_out) - SHOWN} others" if len(left_out) > SHOWN else ""
-        names = ", ".join(sorted(left_out)[:SHOWN])
-        warn(f"{root}: files that are not UTF-8 text are left out: {names}{more}")
+    _warn_left_out(root, "files that are not UTF-8 text", left_out)
+    _warn_left_out(root, "links to folders and broken links", links)
     return sorted(files)
+
+
+def _warn_left_out(root: Path, what: str, names: Sequence[str]) -> None:
+    if names:
+        more = f" and {len(names) - SHOWN} others" if len(names) > SHOWN else ""
+        warn(f"{root}: {what} are left out: {', '.join(sorted(names)[:SHOWN])}{more}")
 
 
 def _digest_now(path: Path) -> str:
@@ -390,7 +397,7 @@ def _describe(path: Path) -> tuple[int, str]:
     have another digest, so that old results and caches are not mixed with new ones.
 
     Raises:
-        UnicodeDecodeError: the file is neither text nor a file of documents.
+        UnicodeError: the file is neither text nor a file of documents.
     """
     if holds_many(path):
         always = path.name.lower().endswith(SUFFIXES)
@@ -398,8 +405,7 @@ def _describe(path: Path) -> tuple[int, str]:
         with path.open("rb") as file:  # may be larger than the memory
             size = os.fstat(file.fileno()).st_size
             return size, hashlib.file_digest(file, lambda: digest).hexdigest()
-    data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
-    data.decode()
+    data = read_text(path).encode()
     return len(data), hashlib.sha256(data).hexdigest()
 
 

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".json.gz", ".parquet")
 """Endings of files that hold many documents; any other file may hold JSON lines too."""
 
 ALSO_LINES = (".ndjson", ".ndjson.gz")
+FIRST_LINES = 10  # lines that show whether a file of any other ending holds JSON lines
+BEGINNING = 8000  # bytes of a file that show whether it is text, as in git
 FIELD = "text"  # field of public corpora that holds a document
 ALWAYS_ALLOWED = 64 << 20  # unpacked bytes, allowed for archives of any size
 LARGEST_RATIO = 200  # ratio of unpacked to packed bytes; text reaches 20, a zip bomb 1000
@@ -29,7 +32,8 @@ Opener = Callable[[], AbstractContextManager[Any]]
 def holds_many(path: Path) -> bool:
     """Return whether a file holds many documents.
 
-    It does if its ending is known, or if its first line is a JSON object with a string `text`.
+    It does if its ending is known, or if one of its first lines is a JSON object with a string
+    `text` and the lines before are JSON objects too.
 
     Raises:
         OSError: the file cannot be read.
@@ -37,14 +41,31 @@ def holds_many(path: Path) -> bool:
     if path.name.lower().endswith((*SUFFIXES, *ALSO_LINES)):
         return True
     with path.open("rb") as file:
-        first = next(filter(bytes.strip, file), b"").removeprefix(codecs.BOM_UTF8)
-    if not first.lstrip().startswith(b"{"):
-        return False
-    try:
-        record = json.loads(first)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(record.get(FIELD), str)
+        for line in islice(filter(bytes.strip, file), FIRST_LINES):
+            line = line.removeprefix(codecs.BOM_UTF8)
+            if not line.lstrip().startswith(b"{"):
+                return False
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
+                return False
+            if isinstance(record.get(FIELD), str):
+                return True
+    return False
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file that is one document, without a byte order mark.
+
+    Raises:
+        UnicodeError: the file is not UTF-8. Text in UTF-16 without a byte order mark can be valid
+            UTF-8, but it has a NUL in every ASCII character.
+    """
+    # The library's text reader turns "\r\n" into "\n", which changes the bytes.
+    data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    if b"\0" in data[:BEGINNING]:
+        raise UnicodeError("it has NUL characters")
+    return data.decode()
 
 
 def read_documents(path: Path) -> Iterator[str]:
@@ -60,9 +81,8 @@ def read_documents(path: Path) -> Iterator[str]:
     elif holds_many(path):
         yield from filter(None, _json_lines(path))
     else:
-        # The library's text reader turns "\r\n" into "\n", which changes the bytes.
         with naming_damage(path):
-            yield path.read_bytes().removeprefix(codecs.BOM_UTF8).decode()
+            yield read_text(path)
 
 
 def read_json_lines(open_file: Opener, name: str) -> Iterator[tuple[str, Any]]:

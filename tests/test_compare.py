@@ -183,6 +183,29 @@ def test_a_title_counts_the_tasks(tables: list[Table]) -> None:
         assert sentences.title(back) == turned.replace("better", "worse")
 
 
+def test_few_seeds_are_not_a_finding(results: Path, small: Path, tmp_path: Path) -> None:
+    few = verdicts.judge(read(small, "near"), "good", "plain")
+    (line, *_) = sentences.describe(few)
+    assert line.startswith("near: good and plain are not tested: good has 10.00 points more")
+    assert line.endswith("no claim is possible with fewer than 5 seeds.")
+    assert sentences.title(few) == "good and plain are not tested on near: too few seeds"
+    put(tmp_path, "next", "good", [60, 61])
+    put(tmp_path, "next", "plain", [50, 51])
+    one_more = verdicts.judge(read(tmp_path), "good", "plain")
+    two = verdicts.Verdicts("good", "plain", [*few.tasks, *one_more.tasks], few.mean)
+    assert "Together: good and plain are not tested on any of 2 tasks" in sentences.describe_all(
+        two
+    )
+    both = verdicts.judge(read(results, "near", "none"), "good", "plain")
+    mixed = verdicts.Verdicts("good", "plain", [*both.tasks, *one_more.tasks], both.mean)
+    assert (
+        "good is better on 1, does not differ significantly on 1 and is not tested on 1 of 3 tasks"
+    ) in sentences.describe_all(mixed)
+    assert sentences.title(mixed) == (
+        "good is better than plain on 1 of 3 tasks, no significant difference on 1, not tested on 1"
+    )
+
+
 @pytest.mark.slow
 def test_few_seeds_ask_for_more(tmp_path: Path) -> None:
     put(tmp_path, "t", "a", [90, 91, 92])
@@ -392,7 +415,9 @@ def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     command = ["compare", "good", "plain", "--results", str(small)]
     assert main([*command, "--picture", str(path)]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("near: good and plain do not differ") and out.endswith(f"\n{path}\n")
+    assert out.startswith("near: good and plain are not tested: good has") and out.endswith(
+        f"\n{path}\n"
+    )
     assert max(map(len, out.splitlines()[:-1])) <= WIDTH
     assert image.imread(path).shape[1] > 600
     assert main([*command, "--task", "near"]) == 0

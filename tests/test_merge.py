@@ -143,7 +143,7 @@ def test_what_has_failed_comes_along_until_it_is_done(
 ) -> None:
     toy("--results", "a", fail="b")
     assert merge(Path("a"), to=Path("there")) == 0
-    assert "0 copied, 0 already exist, 1 unfinished" in capsys.readouterr().out
+    assert "0 copied, 0 already exist, 1 copied without results (failed)" in capsys.readouterr().out
     assert [run.status for run in read_records(Path("there"))] == ["failed"]
     toy("--results", "b")
     assert merge(Path("b"), Path("a"), to=Path("there")) == 0

@@ -55,6 +55,8 @@ def describe_verdict(verdict: Verdict, name: str) -> str:
             f"{p_text(difference.p_value)}{corrected})."
         )
     start = f"{name}: {first} and {second} do not differ significantly"
+    if not _is_tested(verdict):
+        start = f"{name}: {first} and {second} are not tested"
     if difference.value == 0 and not difference.low < difference.high:
         return f"{start}: their numbers are the same ({numbers}; {_seeds(difference.seeds)})."
     found = f"{start}: {first} has {amount} ({numbers})"
@@ -80,17 +82,21 @@ def describe_all(found: Verdicts) -> str:
     apart = [verdict for verdict in found.tasks if verdict.difference.significant]
     better = sum(verdict.first_is_better for verdict in apart)
     worse = len(apart) - better
-    open_ = len(found.tasks) - len(apart)
+    tested = sum(map(_is_tested, found.tasks))
     parts = []
     if better:
         parts.append(f"is better on {better}")
     if worse:
         parts.append(f"is worse on {worse}")
-    if open_:
-        parts.append(f"does not differ significantly on {open_}")
+    if tested > len(apart):
+        parts.append(f"does not differ significantly on {tested - len(apart)}")
     count = len(found.tasks)
+    if tested < count:
+        parts.append(f"is not tested on {count - tested}")
     of_all = f"of {count} {_plural('task', count)}"
-    if apart:
+    if not tested:
+        line = f"Together: {first} and {second} are not tested on any {of_all}"
+    elif apart or tested < count:
         where = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
         line = f"Together: against {second}, {first} {where} {of_all}"
     else:
@@ -156,6 +162,8 @@ def title(found: Verdicts) -> str:
     first, second = found.first, found.second
     if not apart:
         where = "any task" if count > 1 else _only(found)
+        if not any(map(_is_tested, found.tasks)):
+            return f"{first} and {second} are not tested on {where}: too few seeds"
         return f"{first} and {second} do not differ significantly on {where}"
     if count == 1:
         return f"{first} is {'better' if better else 'worse'} than {second} on {_only(found)}"
@@ -165,8 +173,11 @@ def title(found: Verdicts) -> str:
     if worse:
         parts.append(f"worse on {worse}" if better else f"worse than {second} on {worse}")
     line = f"{first} is {' and '.join(parts)} of {count} {_plural('task', count)}"
-    rest = count - len(apart)
-    return f"{line}, no significant difference on {rest}" if rest else line
+    untested = count - sum(map(_is_tested, found.tasks))
+    rest = count - len(apart) - untested
+    if rest:
+        line += f", no significant difference on {rest}"
+    return f"{line}, not tested on {untested}" if untested else line
 
 
 def own_unit(verdict: Verdict) -> str:
@@ -190,6 +201,10 @@ def names_of(tables: Sequence[Table]) -> list[str]:
 
 def _only(found: Verdicts) -> str:
     return found.tasks[0].table.about.task
+
+
+def _is_tested(verdict: Verdict) -> bool:
+    return verdict.difference.seeds >= FEWEST_SEEDS
 
 
 def _needs(verdict: Verdict) -> str:

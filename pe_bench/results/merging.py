@@ -1,6 +1,7 @@
 """Merging of several results folders; existing runs are compared, never overwritten."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,13 +55,13 @@ class Merge:
     Attributes:
         brought: number of copied runs.
         same: number of runs that existed with the same results.
-        unfinished: number of copied runs that are failed, skipped or unfinished.
+        others: number of copied runs without results, by status, such as "failed".
         complaints: one sentence for everything that was not copied.
     """
 
     brought: int = 0
     same: int = 0
-    unfinished: int = 0
+    others: Counter[str] = field(default_factory=Counter)
     complaints: list[str] = field(default_factory=list)
 
 
@@ -109,8 +110,8 @@ def merge_folder(source: Path, target: Path, records: Sequence[RunRecord] | None
 def describe_merge(folder: Path, found: Merge) -> str:
     """Describe the result of merging a folder in one line."""
     parts = [f"{found.brought} copied", f"{found.same} already exist"]
-    if found.unfinished:
-        parts.append(f"{found.unfinished} unfinished ones copied unchanged")
+    for status, count in found.others.items():
+        parts.append(f"{count} copied without results ({status})")
     return f"{folder}: {', '.join(parts)}"
 
 
@@ -191,7 +192,7 @@ def _merge_run(record: RunRecord, there: RunRecord | None, target: Path, found: 
             elif record.status == "done":
                 found.brought += _bring(record, folder, found)
             elif there is None:
-                found.unfinished += _bring(record, folder, found)
+                found.others[record.status] += _bring(record, folder, found)
     except Timeout:
         found.complaints.append(f"{title}: another process is working on it in {folder}")
 

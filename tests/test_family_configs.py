@@ -125,7 +125,9 @@ def test_an_encoding_of_a_plain_model_is_written_and_read(spec: str) -> None:
     assert describe_layers(same) == describe_layers(model)
 
 
-@pytest.mark.parametrize("spec", ["alibi", "tape", "gemma", "hybrid:chunk=6", "rope:rotary=0.5"])
+@pytest.mark.parametrize(
+    "spec", ["alibi", "tape", "gemma", "hybrid:chunk=6", "hybrid:window=1", "rope:rotary=0.5"]
+)
 def test_other_encodings_have_no_plain_config(spec: str) -> None:
     assert plain_config(make_empty(ENCODED, plugins.load("encoding", spec).make)) is None
 
@@ -172,6 +174,43 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 def test_fields_that_are_refused(name: str, changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         make({**config_json(name), **changes})
+
+
+WRONG_TYPES: list[tuple[str, str, Any]] = [
+    ("qwen 3", "tie_word_embeddings", "no"),
+    ("qwen 3", "tie_word_embeddings", None),
+    ("qwen 3", "use_sliding_window", 1),
+    ("gpt 2", "scale_attn_weights", None),
+    ("granite", "residual_multiplier", None),
+    ("granite", "residual_multiplier", True),
+    ("gemma 2", "final_logit_softcapping", "8"),
+    ("smollm 3", "no_rope_layer_interval", 1.5),
+    ("mistral", "sliding_window", "8"),
+    ("mistral", "sliding_window", True),
+    ("olmo 3", "layer_types", []),
+    ("qwen 3", "rope_parameters", []),
+    ("qwen 3", "rope_parameters.rope_theta", None),
+    ("qwen 3", "rope_parameters.rope_theta", "8"),
+    ("gemma 3", "rope_parameters.full_attention.factor", None),
+    ("gemma 3", "rope_parameters.sliding_attention.rope_theta", "8"),
+]
+
+
+@pytest.mark.parametrize(("name", "field", "value"), WRONG_TYPES)
+def test_values_of_another_type(name: str, field: str, value: Any) -> None:
+    """Transformers refuses them, too; they could be read as another value."""
+    content = config_json(name)
+    *parents, last = field.split(".")
+    inner = content
+    for parent in parents:
+        inner = inner[parent]
+    inner[last] = value
+    with pytest.raises(InputError, match=rf"^{last} is .*, but must "):
+        make(content)
+    with pytest.raises(Exception):  # noqa: B017 - it has a type of its own for each field
+        transformers.AutoModelForCausalLM.from_config(
+            getattr(transformers, f"{FAMILIES[name][0]}Config").from_dict(content)
+        )
 
 
 BLOCKS: dict[str, dict[str, Any]] = {

@@ -103,8 +103,9 @@ def find_windows(family: Family, content: Mapping[str, Any]) -> list[bool]:
     if family.without_rotation == "listed":
         return [not rotates for rotates in find_rotating(family, content, [True] * layers)]
     first = content.get("max_window_layers") or 0
-    step = content.get("sliding_window_pattern") or 0
-    if not isinstance(step, int):
+    step = content.get("sliding_window_pattern")
+    step = 0 if step is None else step
+    if type(step) is not int:  # not True either
         raise InputError(f"sliding_window_pattern is {step}, but must be a number of layers")
     return [i >= first and (step == 0 or (i + 1) % step != 0) for i in range(layers)]
 

@@ -23,7 +23,11 @@ from pe_bench.pretrained.families import (
     complete_fields,
 )
 from pe_bench.pretrained.layer_plan import LOCAL, plan_layers
-from pe_bench.pretrained.refusals import refuse_one_rotation, refuse_what_differs
+from pe_bench.pretrained.refusals import (
+    refuse_one_rotation,
+    refuse_what_differs,
+    refuse_wrong_types,
+)
 from pe_bench.pretrained.tensor_names import TensorNames
 
 NEEDED = {
@@ -141,12 +145,13 @@ def parse_config(content: Mapping[str, Any]) -> LlamaConfig:
         if content.get(field) is None:
             raise InputError(f"{field} is missing, but the config of every Llama has it")
         kinds = int | float if field == "rms_norm_eps" else int
-        if not isinstance(content[field], kinds):
+        if not isinstance(content[field], kinds) or isinstance(content[field], bool):
             raise InputError(f"{field} is '{content[field]}', but must be a number")
     for field, largest in LARGEST.items():
         size = content.get(field)
         if size is not None and not (isinstance(size, int) and 0 < size <= largest):
             raise InputError(f"{field} is {size!r}, but must be from 1 to {largest:,}")
+    refuse_wrong_types(content)
     content.setdefault(family.activation, next(iter(ACTIVATIONS)))
     refuse_what_differs(kind, family, content)
     own = content.get(OWN) or {}
@@ -263,6 +268,7 @@ def _complete_rotation(given: Mapping[str, Any], content: Mapping[str, Any]) -> 
         raise InputError(
             f"rope_parameters are for {', '.join(rotation)}, which are not layer types"
         )
+    refuse_wrong_types(rotation)
     rotation.setdefault("rope_type", rotation.pop("type", "default"))
     rotation.pop("type", None)
     if rotation.get("rope_theta") is None:

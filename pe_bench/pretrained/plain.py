@@ -85,6 +85,8 @@ def _make_content(
     sizes = {layer.window for layer in layers} - {None}
     if rotations is None or len(sizes) > 1 or (sizes and not family.windows):
         return None
+    if 1 in sizes:  # the cache of transformers keeps window - 1 keys, but all of them for 0
+        return None
     activations = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     content = {field: getattr(model, name) for field, name in NEEDED.items()}
     content |= {

@@ -6,6 +6,69 @@ from typing import Any
 from pe_bench.errors import InputError
 from pe_bench.pretrained.families import ACTIVATIONS, OWN, PARTIAL, Family
 
+FLAGS = (
+    "tie_word_embeddings",
+    "use_sliding_window",
+    "attention_bias",
+    "mlp_bias",
+    "scale_attn_weights",
+    "scale_attn_by_inverse_layer_idx",
+    "add_cross_attention",
+)
+"""Fields that are true or false."""
+
+NUMBERS = (
+    "rope_theta",
+    "rope_local_base_freq",
+    "factor",
+    "embedding_multiplier",
+    "residual_multiplier",
+    "attention_multiplier",
+    "logits_scaling",
+    "query_pre_attn_scalar",
+    "initializer_range",
+)
+"""Fields that are numbers, also as part of a rotation."""
+
+NUMBERS_OR_NULL = (
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "partial_rotary_factor",
+    "original_max_position_embeddings",
+)
+
+COUNTS = ("max_window_layers", "no_rope_layer_interval")
+COUNTS_OR_NULL = ("sliding_window", "num_key_value_heads")
+"""Fields that are whole numbers."""
+
+
+def refuse_wrong_types(content: Mapping[str, Any]) -> None:
+    """Refuse values of a type that transformers refuses, which could be read as another value.
+
+    Args:
+        content: config.json, completed with the defaults of the family, or one of its rotations.
+
+    Raises:
+        InputError: a field has such a value; the message names it.
+    """
+    for fields, right, kinds in (
+        (FLAGS, "true or false", bool),
+        (NUMBERS, "a number", int | float),
+        (NUMBERS_OR_NULL, "a number or null", int | float | None),
+        (COUNTS, "a whole number", int),
+        (COUNTS_OR_NULL, "a whole number or null", int | None),
+    ):
+        for field in fields:
+            value = content.get(field, False if kinds is bool else 1)
+            if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+                raise InputError(f"{field} is {value!r}, but must be {right}")
+    for field in ("layer_types", "no_rope_layers"):
+        if field in content and not content[field] and content[field] is not None:
+            raise InputError(f"{field} is empty, but must have an entry for each layer, or be null")
+    for field in ("rope_parameters", "rope_scaling"):
+        if not isinstance(content.get(field), dict | None):
+            raise InputError(f"{field} is {content[field]!r}, but must be an object or null")
+
 
 def refuse_what_differs(kind: str, family: Family, content: Mapping[str, Any]) -> None:
     """Refuse fields that describe a computation that the decoder does not implement.

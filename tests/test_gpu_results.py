@@ -45,6 +45,15 @@ def test_steps_after_the_changes() -> None:
         assert agrees(number, measured("training", name.strip("`"))), name
 
 
+def test_the_findings_on_a_gpu() -> None:
+    found = re.search(r"\*\*On a GPU\.\*\*.*?takes (.*?)\. \*\*", read("docs/findings.md"))
+    assert found
+    quoted = re.findall(r"([\d.]+) times (?:as long )?with `(\w+)`", found[1])
+    assert [name for _, name in quoted] == ["tape", "t5", "fire", "path", "cope"]
+    for number, name in quoted:
+        assert agrees(number, measured("training", name)), name
+
+
 def test_the_efficiency_of_tape() -> None:
     found = re.search(
         r"gpu\.md\) ([\d.]+) times `rope`, `fire` ([\d.]+), `t5` ([\d.]+)", read("docs/tape.md")

@@ -148,7 +148,6 @@ def test_known_problems_have_the_same_numbers_everywhere() -> None:
 @pytest.mark.parametrize(
     ("task", "rate", "choice"),
     [
-        ("probes", "1e-2", "tape 1e-2 (index)"),
         ("chained-facts", "1.5e-3", "hybrid:global=rope,every=2,window=16 1.5e-3"),
     ],
 )

@@ -207,7 +207,7 @@ def test_values_of_another_type(name: str, field: str, value: Any) -> None:
     inner[last] = value
     with pytest.raises(InputError, match=rf"^{last} is .*, but must "):
         make(content)
-    with pytest.raises(Exception):  # noqa: B017 - it has a type of its own for each field
+    with pytest.raises(Exception):  # noqa: B017 - its type depends on the field
         transformers.AutoModelForCausalLM.from_config(
             getattr(transformers, f"{FAMILIES[name][0]}Config").from_dict(content)
         )

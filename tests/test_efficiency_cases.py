@@ -246,7 +246,10 @@ def test_a_layer_gets_the_state_of_the_layer_before(monkeypatch: pytest.MonkeyPa
     prepared = ((2 * source).T, ((source + 1), counts))
     monkeypatch.setattr(made.layer, "prepare", lambda x, tokens: prepared)
     monkeypatch.setattr(made.layer, "attend", attend)
+    gradients: list[torch.Tensor] = []
+    made.x.register_hook(gradients.append)  # the backward pass includes that of the input
     made.forward_backward()
+    assert [each.shape for each in gradients] == [made.x.shape]
     made.forward()
     for state, needs_grad in zip(states, (True, False), strict=True):
         first, (second, third) = state

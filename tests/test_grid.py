@@ -945,6 +945,11 @@ def test_the_display_counts_and_says_what_has_failed(display: Any) -> None:
     assert f"failed: {run.title}: x" in " ".join(shown.split())
     live.end(other, Outcome(other.title, "done"))
     assert (live.ended, live.seconds_left) == (2, 0)
+    for number in range(40):
+        live.end(run, Outcome(f"run {number}", "failed", cause="y"))
+    live.console.print(live.render())
+    of_runs = [f"failed: run {number}: y" in stream.getvalue() for number in range(40)]
+    assert of_runs == [False] * 28 + [True] * 12  # the last ones
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Write the tables in docs/tape.md: TAPE and RoPE on every task, and the ablations of TAPE.
+"""Write the tables in docs/tape.md: TAPE and RoPE on every task, ablations, sizes of states.
 
     python docs/tape_table.py
 
@@ -6,6 +6,7 @@ The numbers come from results/quick, results/scrolls and results/tape. `tests/te
 fails if page and results disagree.
 """
 
+import runpy
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ PAIR = ("tape", "rope")
 LAYERS = 4  # of the models with updates in some layers only
 BLOCK = "tape against rope"
 TUNED, EQUAL_RATES, BY_LAYER = "ablations", "ablations at equal rates", "ablations by layer"
+STATES = "sizes of states"
 ABLATED = ["p", "p (Holm)", "learned"]
 HEADER = [
     *("task", "best baseline", "tape", "rope", "difference", "95 % interval"),
@@ -46,6 +48,7 @@ def main() -> None:
     text = replace_block(text, BLOCK, compose(found, read_main_set()))
     for name, tables in read_ablations().items():
         text = replace_block(text, name, compose_ablations(tables))
+    text = replace_block(text, STATES, compose_states())
     write_atomic(PAGE, text)
 
 
@@ -170,6 +173,13 @@ def _ablation(table: Table, differences: Sequence[Difference], name: str) -> lis
             p_values = [Markdown(show_p(p)) for p in (found.p_alone, found.p_value)]
             return [f"{mean:.1f}", interval, *p_values, count]
     return [f"{mean:.1f}", *[ABSENT] * 3, count]
+
+
+def compose_states() -> str:
+    """Return the table of `benchmarks/state_norms.py`."""
+    script = runpy.run_path(str(ROOT / "benchmarks" / "state_norms.py"))
+    found: str = script["show"](script["read"](ROOT / "results" / "tape" / "state_norms.jsonl"))
+    return found
 
 
 def rates(table: Table, name: str) -> str:

@@ -56,7 +56,10 @@ class Abacus(Wrapper):
     ) -> None:
         super().__init__(model, layer, make_base(base, model, layer))
         if not model.digit_ids:
-            raise InputError("abacus needs tokens for single digits, but this task has none")
+            raise InputError(
+                "abacus needs tokens for single digits: choose a task that has them, or set "
+                "digit_ids of the model"
+            )
         if offset < 1:
             raise InputError(f"abacus:offset must be at least 1, which turns it off, not {offset}")
         if rows <= offset:

@@ -53,7 +53,8 @@ class BiPE(Wrapper):
         )
         if not model.separator_ids:
             raise InputError(
-                "bipe needs tokens that end a sentence or line, but this task has none"
+                "bipe needs tokens that end a sentence or line: choose a task that has them, or "
+                "set separator_ids of the model"
             )
         self.train_scale = model.train_length if train_scale is None else train_scale
         if self.train_scale < 1:

@@ -48,7 +48,8 @@ class PositionCoupling(Encoding):
         super().__init__(model, layer)
         if not model.digit_ids:
             raise InputError(
-                "position-coupling needs tokens for single digits, but this task has none"
+                "position-coupling needs tokens for single digits: choose a task that has them, "
+                "or set digit_ids of the model"
             )
         if operands and not model.separator_ids:
             raise InputError(

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from helpers import weights
 from safetensors.torch import load_file
 from test_training import make_model, run, stopped_at
 from torch import Tensor
 
+from pe_bench.errors import SavingError
 from pe_bench.system.sealed import DamagedError
 from pe_bench.train.checkpoint_store import FORMAT
 from pe_bench.train.checkpoints import read_checkpoint, write_checkpoint
@@ -51,6 +53,21 @@ def test_a_tensor_of_two_names_is_written_twice(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "one.safetensors", {"a": tied, "b": [tied]}, of="it")
     found = read_checkpoint(tmp_path / "one.safetensors", of="it")
     assert torch.equal(found["a"], tied) and torch.equal(found["b"][0], tied)
+
+
+def test_a_full_disk_is_an_error_of_saving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library has an error of its kind for it."""
+
+    def full(*args: Any) -> None:
+        raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
+
+    path = tmp_path / "some.safetensors"
+    write_checkpoint(path, {"a": torch.ones(3)}, of="x")
+    before = path.read_bytes()
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    with pytest.raises(SavingError, match=r"cannot save .*some.safetensors \(.*No space left"):
+        write_checkpoint(path, {"a": torch.zeros(3)}, of="x")
+    assert path.read_bytes() == before and [*tmp_path.iterdir()] == [path]
 
 
 def test_the_safetensors_library_reads_it(tmp_path: Path) -> None:

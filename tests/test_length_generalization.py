@@ -198,6 +198,21 @@ def test_a_note_says_after_how_many_tokens_logits_are_first_not_finite(tmp_path:
     assert note.startswith("one: left out 2 and 3 and 4 ") and note.endswith("after 7 tokens")
 
 
+@pytest.mark.parametrize("learned", [True, False])
+@pytest.mark.parametrize(("lost", "partial"), [(1, {ID, "odd"}), (3, {OOD, "odd"})])
+def test_means_without_some_points_are_not_ranked(
+    tmp_path: Path, lost: int, partial: set[str], learned: bool
+) -> None:
+    """Points without finite logits are missing, whether or not the model has learned."""
+    task = make_task(Echo, tmp_path, samples=5, gate=80)
+    rows = measure(task, echo({0: 4, 1: 4} if learned else {0: 0, 1: 0}), tmp_path)
+    kept = [row for row in rows if (row.subset, row.length) != ("one", lost)]
+    statuses = {name: row.status for name, row in means(task, kept).items()}
+    assert {name for name, status in statuses.items() if status == "partial"} == partial
+    if OOD not in partial:
+        assert statuses[OOD] == ("ranked" if learned else "not_learned")
+
+
 def test_far_lengths_are_behind_the_gate(tmp_path: Path) -> None:
     task = make_task(EchoFar, tmp_path, samples=5, gate=80)
     rows = measure(task, echo({0: 16, 1: 1}), tmp_path)

@@ -1,5 +1,6 @@
 """Files for visitors of the repository: they parse, and agree with the package."""
 
+import ast
 import io
 import re
 import tokenize
@@ -147,6 +148,19 @@ def banned_prose(page: str) -> list[str]:
     """Return the banned phrases in the text and the tables of a page, without headings and code."""
     text = re.sub(r"```.*?```|`[^`]*`|<!--.*?-->|^#.*?$", "", page, flags=re.DOTALL | re.MULTILINE)
     return [m[0] for m in BANNED.finditer(" ".join(text.split()))]
+
+
+def test_files_have_an_encoding_that_no_locale_changes() -> None:
+    """`ruff` has such a rule in its preview only."""
+    missing = []
+    for path in plain_files():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                names = [keyword.arg for keyword in node.keywords]
+                is_text = node.func.attr in ("read_text", "write_text")
+                if is_text and "encoding" not in names and path.is_relative_to(ROOT / "pe_bench"):
+                    missing.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert missing == []
 
 
 @pytest.mark.parametrize("path", plain_files(), ids=lambda path: str(path.relative_to(ROOT)))

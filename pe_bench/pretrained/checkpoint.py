@@ -49,8 +49,9 @@ class Checkpoint:
             return self.spec(self.config.layers.partition(":")[0] or OF_LLAMA)
         if not is_shipped(spec):
             raise InputError(
-                f"{self.folder} names a file with code as its encoding ({spec}), which is not run "
-                "unless you give it: give the spec yourself"
+                f"{'the model' if self.folder == Path() else self.folder} names a file with code "
+                f"as its encoding ({spec}), which is not run unless you give it: give the file as "
+                "the spec, or as encoding_spec to from_pretrained"
             )
         return plugins.load("encoding", spec).label
 

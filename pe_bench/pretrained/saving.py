@@ -7,7 +7,6 @@ such as a Llama. Otherwise the folder contains code that imports this package, a
 
 from pathlib import Path
 
-import safetensors.torch
 from torch import Tensor
 
 from pe_bench.decoder.model import Decoder
@@ -18,7 +17,8 @@ from pe_bench.pretrained.plain import plain_config
 from pe_bench.pretrained.tensor_names import HEAD, TensorNames
 from pe_bench.pretrained.weight_files import INDEX, WHOLE
 from pe_bench.registry import plugins
-from pe_bench.system.files import replacing, saving, write_atomic, write_json
+from pe_bench.system.files import saving, write_atomic, write_json
+from pe_bench.system.tensor_file import write_tensors
 from pe_bench.text.tokenizer import Tokenizer
 from pe_bench.text.tokenizer_files import tokenizer_files
 
@@ -115,5 +115,4 @@ def _shards(weights: dict[str, Tensor]) -> list[dict[str, Tensor]]:
 
 def _write_file(path: Path, shard: dict[str, Tensor]) -> None:
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in shard.items()}
-    with replacing(path) as aside:
-        safetensors.torch.save_file(tensors, aside, metadata={"format": "pt"})
+    write_tensors(path, tensors, {"format": "pt"})

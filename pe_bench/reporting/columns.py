@@ -126,8 +126,11 @@ def show_learned_mean(column: NumberColumn, encoding: str) -> str:
     )
 
 
-def show_share(learned: int, seeds: int) -> str:
+def show_learned(table: Table, encoding: str) -> str:
     """Format the number of seeds that learned, with the Wilson interval of their fraction."""
+    if not table.is_gated or encoding not in table.ranked():  # a part of the task says nothing
+        return ABSENT
+    learned, seeds = table.learned(encoding), table.seeds(encoding)
     low, high = wilson(learned / seeds, seeds)
     return f"{learned} of {seeds} ({100 * low:.0f} to {100 * high:.0f} %)"
 

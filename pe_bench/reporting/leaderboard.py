@@ -8,10 +8,10 @@ import pandas as pd
 
 from pe_bench.reporting.columns import (
     list_columns,
+    show_learned,
     show_learned_mean,
     show_number,
     show_rank,
-    show_share,
 )
 from pe_bench.reporting.markdown import ABSENT, Markdown, escape, markdown_table
 from pe_bench.reporting.notes import BELOW, describe_marks, unfinished_runs
@@ -128,7 +128,7 @@ def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[s
         row.append(show_number(columns[0], encoding, seeds))
         if table.is_gated:
             row += [
-                show_share(table.learned(encoding), seeds),
+                show_learned(table, encoding),
                 show_learned_mean(columns[0], encoding),
             ]
         row += [show_number(column, encoding, seeds) for column in columns[1:]]

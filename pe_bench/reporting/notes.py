@@ -16,6 +16,9 @@ from pe_bench.system.commit import ROUNDING, show_commit
 
 BELOW = "†"
 
+NOT_FINITE = "logits are NaN or infinite"
+"""Part of the notes of runs whose model had no numbers for some texts."""
+
 
 def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
     """Explain the marks in a table for the terminal."""
@@ -150,11 +153,10 @@ def _describe_baselines(table: Table) -> list[str]:
 
 
 def _describe_left_out(table: Table) -> list[str]:
-    """Return the measurements missing from a table of times, a line for each reason."""
-    if not table.about.measures_time:
-        return []
+    """Return the measurements missing from a table of times, or of models without finite logits."""
     encodings: dict[str, dict[str, None]] = {}
     for record in table.records:
         for note in record.notes:
-            encodings.setdefault(note, {})[record.encoding] = None
+            if table.about.measures_time or NOT_FINITE in note:
+                encodings.setdefault(note, {})[record.encoding] = None
     return [f"Left out for {', '.join(names)}: {note}." for note, names in encodings.items()]

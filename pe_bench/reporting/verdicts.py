@@ -79,10 +79,12 @@ def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
     _check_encodings(tables, first, second)
     shared, tasks, left_out = find_shared(tables, first, second)
     if not shared:
-        reasons = f" ({' '.join(left_out)})" if left_out else ""
+        reasons = " ".join(left_out)
+        if any({first, second} <= {*table.encodings} for table in tables):
+            raise InputError(f"{first} and {second} cannot be compared: {reasons}")
         raise InputError(
-            f"{first} and {second} were never run on the same task with the same settings and "
-            f"seed{reasons}: run both with one command"
+            f"{first} and {second} were never run on the same task with the same settings "
+            f"({reasons}): run both with one command"
         )
     found = compare_asked([(task.scores, first, second) for task in tasks])
     verdicts = []
@@ -112,7 +114,9 @@ def find_shared(
         missing = [name for name in pair if name not in table.ranked()]
         if missing:
             if len(missing) == 1:
-                left_out.append(f"{table.heading}: no score of {missing[0]}.")
+                left_out.append(
+                    f"{table.heading}: no score of {_describe_missing(table, *missing)}"
+                )
             continue
         task = task_scores(table, pair)
         if math.isfinite(both_means(task.scores)[0]):
@@ -125,6 +129,12 @@ def find_shared(
             f"{table.heading}: no seed in common ({first}: {seeds[0]}; {second}: {seeds[1]})."
         )
     return shared, tasks, left_out
+
+
+def _describe_missing(table: Table, name: str) -> str:
+    if name in table.encodings:
+        return f"{name}, because a part of its measurements is missing or not a finite number."
+    return f"{name}."
 
 
 def mean_of(tasks: Sequence[TaskScores]) -> Scores | None:

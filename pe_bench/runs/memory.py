@@ -109,7 +109,7 @@ def memory_of(device: str) -> int:
         return int(torch.cuda.mem_get_info()[1])
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for file in LIMITS:
-        text = Path(file).read_text().strip() if Path(file).is_file() else "max"
+        text = Path(file).read_text(encoding="ascii").strip() if Path(file).is_file() else "max"
         if text.isdigit():
             total = min(total, int(text))
     return total

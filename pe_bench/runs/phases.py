@@ -114,7 +114,8 @@ class Phases:
         with saving(folder):
             folder.mkdir(parents=True, exist_ok=True)
             if cached and not (folder / OF).exists():
-                (folder / OF).write_text(f"{self.encoding.label} · {task.label} · seed {seed}")
+                label = f"{self.encoding.label} · {task.label} · seed {seed}"
+                (folder / OF).write_text(label, encoding="utf-8")
         with locked(folder / "lock", title):
             try:
                 if task.start and not self.is_loaded:

@@ -1,7 +1,9 @@
 """Means over points, the gate, and effective lengths."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 from pe_bench.results.measurement import Measurement, Status
@@ -30,8 +32,9 @@ class Summary:
         mean: returns the mean of a group.
         gate: mean in distribution from which means out of distribution are ranked.
         each_subset: whether every subset has separate means and a gate.
-        expected: number of points of each mean; a mean out of distribution over fewer points is
-            partial.
+        expected: number of points of each mean out of distribution, over the subsets that the
+            headline needs. A mean over fewer points is partial; other means need all points of the
+            subsets of the run.
     """
 
     points: Mapping[str, Sequence[EvalPoint]]
@@ -138,10 +141,19 @@ class Summary:
 
     def _status(self, name: str, groups: Groups) -> Status:
         """Return the status of a mean."""
-        if not name.endswith((OOD, FAR)):
-            return "ranked"
-        if not self._has_learned(name, groups):
-            return "not_learned"
-        if len(groups[name]) != self.expected[name]:
+        extrapolates = name.endswith((OOD, FAR))
+        expected = self.expected if extrapolates else self._own_counts
+        if len(groups[name]) != expected[name]:
             return "partial"
+        if extrapolates and not self._has_learned(name, groups):
+            return "not_learned"
         return "ranked"
+
+    @cached_property
+    def _own_counts(self) -> Counter[str]:
+        """Number of points of each mean, over the subsets of the run."""
+        found: Counter[str] = Counter()
+        for subset, points in self.points.items():
+            for point in points:
+                found.update(self.group_names(subset, point))
+        return found

@@ -102,7 +102,7 @@ def reset_peak_memory(device: str) -> None:
         torch.cuda.reset_peak_memory_stats()
         return
     with contextlib.suppress(OSError):
-        PEAK_RESET.write_text("5")
+        PEAK_RESET.write_text("5", encoding="ascii")
 
 
 def peak_memory(device: str) -> int:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor
 
-from pe_bench.system.files import replacing
 from pe_bench.system.sealed import DamagedError
+from pe_bench.system.tensor_file import write_tensors
 
 SUFFIX = ".safetensors"
 
@@ -39,8 +38,7 @@ def write_checkpoint(path: Path, content: Mapping[str, Any], *, of: str) -> None
             tensors[name] = tensors[name].clone()
         places.add(tensors[name].data_ptr())
     about = {"of": of, "tree": tree, "sha256": _seal(of, tree, tensors)}
-    with replacing(path) as aside:
-        safetensors.torch.save_file(tensors, aside, about)
+    write_tensors(path, tensors, about)
 
 
 def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:

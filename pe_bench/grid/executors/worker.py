@@ -64,7 +64,7 @@ def _end_with(life: int, grace: float) -> None:
 def _be_first_without_memory() -> None:
     """Let Linux kill this process before its parent if memory runs out."""
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("500")
+        Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
 
 
 class _Lines(io.TextIOBase):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pe_bench.reporting import published
-from pe_bench.reporting.columns import show_number, show_rank, show_share
+from pe_bench.reporting.columns import show_learned, show_number, show_rank
 from pe_bench.reporting.page import prose
 from pe_bench.reporting.page.descriptions import describe_labels
 from pe_bench.reporting.page.model import EncodingSection, TableSection
@@ -69,11 +69,10 @@ def _result(section: TableSection, label: str) -> list[str]:
     table = section.table
     column = section.numbers[0]
     seeds = table.seeds(label)
-    learned = show_share(table.learned(label), seeds) if table.is_gated else "–"
     rank = show_rank(section.comparison, label)
     if rank != "–":
         rank += f" of {len(section.comparison.ranks)}"
-    return [column.heading, show_number(column, label, seeds), rank, learned]
+    return [column.heading, show_number(column, label, seeds), rank, show_learned(table, label)]
 
 
 def _facts(

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from pe_bench.batch import Batch
+from pe_bench.config import show_rate
 from pe_bench.decoder.model import Decoder
 from pe_bench.registry import plugins
 from pe_bench.reporting.markdown import markdown_table
@@ -102,6 +103,11 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def show_size(size: float) -> str:
+    """Return a size with two decimals, or with its power of ten if it is large."""
+    return f"{size:.2f}" if size < 1000 else f"{size:.0e}".replace("e+", "e")
+
+
 def show(rows: list[dict[str, Any]]) -> str:
     """Return a Markdown table of the trainings."""
     table = []
@@ -109,8 +115,8 @@ def show(rows: list[dict[str, Any]]) -> str:
         steps = [*row["sizes"]]
         largest = [max(row["sizes"][step]) for step in steps]
         loss = "diverged" if row["loss"] is None else f"{row['loss']:.3f}"
-        numbers = [f"{size:.2f}" for size in (largest[0], max(largest), largest[-1])]
-        table.append([VARIANTS[row["encoding"]], f"{row['rate']:g}", loss, *numbers])
+        numbers = [show_size(size) for size in (largest[0], max(largest), largest[-1])]
+        table.append([VARIANTS[row["encoding"]], show_rate(row["rate"]), loss, *numbers])
     header = [
         "mixed axes",
         "learning rate",

@@ -1,5 +1,6 @@
 """The comparison of TAPE with RoPE in docs/tape.md agrees with the committed results."""
 
+import json
 import re
 from pathlib import Path
 from statistics import median
@@ -221,3 +222,23 @@ def test_what_the_page_says_about_tape_without_updates(
     shown = [f"{number:.1f}" for number in numbers]
     shown += [f"{number:+.1f}" for number in (found.value, found.low, found.high)]
     assert [*said.groups()] == shown
+
+
+def test_what_the_page_says_about_the_size_of_states(page: ModuleType) -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert find_block(text, page.STATES) == page.compose_states()
+    path = ROOT / "results" / "tape" / "state_norms.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    largest: dict[tuple[str, float], float] = {}
+    for row in rows:
+        largest[row["encoding"], row["rate"]] = max(max(sizes) for sizes in row["sizes"].values())
+    assert len(rows) == len(largest) == 4 * 3
+    stable = {key: size for key, size in largest.items() if key[1] < 1e-2}
+    of_tape = [f"{stable['tape', rate]:.2f}" for rate in (1e-3, 3e-3)]
+    others = [size for (name, _), size in stable.items() if name != "tape"]
+    assert (
+        f"is {of_tape[0]} and {of_tape[1]} for `tape`, and {min(others):.2f} to {max(others):.2f} "
+        "for the others"
+    ) in page_text()
+    assert min(size for (_, rate), size in largest.items() if rate == 1e-2) > 1e4
+    assert f"its states reach {largest['tape', 1e-2]:.0e}".replace("e+", "e") in page_text()

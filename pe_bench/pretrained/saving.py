@@ -18,9 +18,9 @@ from pe_bench.pretrained.tensor_names import HEAD, TensorNames
 from pe_bench.pretrained.weight_files import INDEX, WHOLE
 from pe_bench.registry import plugins
 from pe_bench.system.files import saving, write_atomic, write_json
-from pe_bench.system.tensor_file import write_tensors
 from pe_bench.text.tokenizer import Tokenizer
 from pe_bench.text.tokenizer_files import tokenizer_files
+from pe_bench.train.tensor_file import write_tensors
 
 SHARD = 2 * 2**30
 """Approximate size of a file in bytes. A file is assembled in memory."""

@@ -12,6 +12,7 @@ from pe_bench.reporting.panels import styled
 from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.verdicts import Verdicts
 from pe_bench.stats.comparison import Difference
+from pe_bench.stats.significance import FEWEST_SEEDS
 
 ROW = 0.5  # height of a row, inches
 MIDDLE = 4.2  # width of the panel between the labels, inches
@@ -143,7 +144,8 @@ def _key(found: Verdicts) -> Sequence[str]:
     if any(difference.significant for difference in shown):
         line += " Filled, in the colour of the better one: significant."
     if not all(difference.significant for difference in shown):
-        line += " Hollow grey: not significant"
+        few = any(difference.seeds < FEWEST_SEEDS for difference in shown)
+        line += f" Hollow grey: not significant{' or not tested' if few else ''}"
         line += "." if tasks == 1 else f"; tasks are corrected for {tasks} comparisons."
     given = [
         verdict.table.describe_given([verdict.table.headline.metric]) for verdict in found.tasks

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pe_bench.system.sealed import DamagedError
-from pe_bench.system.tensor_file import write_tensors
+from pe_bench.train.tensor_file import write_tensors
 
 SUFFIX = ".safetensors"
 

@@ -105,6 +105,11 @@ BAD_INPUT = [
         [*NOPE, "--seeds", "2-0"],
         "must be an increasing range of at most 1000 seeds, such as 0-4, not '2-0'",
     ),
+    (
+        [*NOPE, "--seeds", "0-2,5"],
+        "must be numbers and ranges divided by spaces, as in 0-2 5, not '0-2,5'",
+    ),
+    (["run", "grid.yaml"], "grid.yaml cannot be read: the name of a file of runs ends in .toml"),
     ([*NOPE, "--seeds", "0-9999"], "must be an increasing range of at most 1000 seeds"),
     ([*NOPE, "--seeds", SEED], f"from 0 to 9223372036854775807, not {SEED}"),
     ([*NOPE, "--data", "perplexty=empty"], "perplexty"),

@@ -14,11 +14,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scipy import stats
 
 from pe_bench.cli import main
-from pe_bench.reporting import sentences, task_summary, verdicts
+from pe_bench.reporting import ranks, sentences, task_summary, verdicts
 from pe_bench.reporting.forest import draw_forest
 from pe_bench.reporting.leaderboard import summarize
 from pe_bench.reporting.paired import scores_of
-from pe_bench.reporting.ranks import describe_ranks
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.terminal import WIDTH, plain_table
 from pe_bench.results.items import Items, Place, write_items
@@ -379,9 +378,19 @@ def test_the_leaderboard_over_tasks(tables: list[Table]) -> None:
     first = re.search(row, section, re.MULTILINE)
     assert first is not None and 0 < float(first[1]) < 1 and 1 <= float(first[2]) < 2
     assert "+1.00" in section and "with so few encodings, none is significant" in section
-    ranks = describe_ranks(tables)
-    assert max(map(len, ranks.splitlines())) <= WIDTH
-    assert "1 (a)" in ranks and "2 to 3 (b)" in ranks
+    shown = ranks.describe_ranks(tables)
+    assert max(map(len, shown.splitlines())) <= WIDTH
+    assert "1 (a)" in shown and "2 to 3 (b)" in shown
+
+
+def test_wide_tables_are_divided() -> None:
+    numbers = [str(n) for n in range(1, 17)]
+    rows = [[f"{n} a long name", *["+1.00"] * 16] for n in numbers]
+    shown = ranks._divided(numbers, rows)
+    assert max(len(line) for table in shown for line in table.splitlines()) <= WIDTH
+    assert [table.split()[0] for table in shown] == ["1", "12"]
+    assert " ".join(table.splitlines()[0] for table in shown).split() == numbers
+    assert all(table.count("a long name") == 16 for table in shown)
 
 
 LONG = ("tape:base=500000,position_size=16", "rope:scaling=yarn,factor=4")

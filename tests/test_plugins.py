@@ -152,6 +152,15 @@ def test_files_that_are_no_plugin(
         assert "\n" not in str(caught.value)
 
 
+def test_a_file_beside_the_plugin_needs_a_folder(put: Put) -> None:
+    path = put("import beside\n")
+    (path.parent / "beside.py").write_text("", encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"No module named 'beside', line 1\): put it and beside.py"
+    ):
+        plugins.load("encoding", str(path))
+
+
 @pytest.mark.parametrize(
     "more",
     ["\n\nclass _Helper(Mine):\n    pass\n", "\n\nAlias = Mine\n", "\n\nclass Other:\n    pass\n"],

@@ -443,6 +443,14 @@ def test_special_tokens_are_those_of_the_config(corpus: Corpus, tmp_path: Path) 
 
     plain = read()
     assert (plain.bos, plain.eos) == (size + 2, size + 2)
+    about: dict[str, Any] = {"bos_token": {"content": names[0]}, "eos_token": names[1]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(about))
+    named = read()
+    assert (named.bos, named.eos) == (size, size + 1)
+    assert read(eos_token_id=size + 2).eos == size + 2  # the config has precedence
+    for damaged in ({"eos_token": "absent"}, {"eos_token": 7}, []):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(damaged))
+        assert read().eos == plain.eos
     given = read(bos_token_id=size, eos_token_id=[size + 1, size + 2])
     assert (given.bos, given.eos, given.sep) == (size, size + 1, size + 1)
     assert given.fingerprint != plain.fingerprint  # documents end in another id

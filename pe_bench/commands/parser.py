@@ -19,6 +19,9 @@ from pe_bench.option_table import Option
 from pe_bench.system.console import write
 
 BAD_INPUT = 2
+OTHER_SUFFIXES = (".yaml", ".yml", ".json", ".ini", ".cfg")
+"""Endings of files that people expect to hold settings."""
+
 INSTEAD = {
     "--resume": "runs resume automatically: leave it out",
     "--gpu": "write --device cuda, or --device cuda:1 for the second one",
@@ -207,6 +210,8 @@ def _read_file(
     The options of a grid replace the name of the file.
     """
     name, *words = args
+    if command.reads_grids and words and words[0].endswith(OTHER_SUFFIXES):
+        chosen.error(f"{words[0]} cannot be read: the name of a file of runs ends in {SUFFIX}")
     if not command.reads_grids or not words or not words[0].endswith(SUFFIX):
         return None, [list(args)]
     file = Path(words[0])

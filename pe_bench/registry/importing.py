@@ -264,8 +264,14 @@ def _importing(where: Path, run: Callable[[], Module]) -> Module:
         at = f", line {line}" if line else ""
         message = error.msg if isinstance(error, SyntaxError) else error
         reason = " ".join(str(message).split())
+        advice = "correct that file"
+        if isinstance(error, ModuleNotFoundError) and (where.parent / f"{error.name}.py").is_file():
+            advice = (
+                f"put it and {error.name}.py into a folder with an __init__.py, which imports "
+                f"the encoding, write `from . import {error.name}`, and give the folder"
+            )
         raise InputError(
-            f"{where} cannot be imported ({type(error).__name__}: {reason}{at}): correct that file"
+            f"{where} cannot be imported ({type(error).__name__}: {reason}{at}): {advice}"
         ) from error
 
 

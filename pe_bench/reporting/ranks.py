@@ -31,6 +31,21 @@ def describe_ranks(tables: Sequence[Table]) -> str:
     return "\n\n".join(parts)
 
 
+def _divided(numbers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return tables with the columns of one table, each as wide as the terminal at most."""
+    found: list[str] = []
+    first = 1  # column of the next table; column 0 has the names
+    while first <= len(numbers):
+        for last in range(len(numbers), first - 1, -1):
+            cells = [[row[0], *row[first : last + 1]] for row in rows]
+            table = plain_table(["", *numbers[first - 1 : last]], cells)
+            if last == first or max(map(len, table.splitlines())) <= WIDTH:
+                break
+        found.append(table)
+        first = last + 1
+    return found
+
+
 def _describe_block(block: task_summary.Block) -> list[str]:
     if not block.is_enough:
         return [wrap(block.title), *map(wrap, task_summary.describe_notes(block))]
@@ -47,6 +62,7 @@ def _describe_block(block: task_summary.Block) -> list[str]:
         rows = [
             [f"{n} {name}", *row[1:]] for n, name, row in zip(numbers, names, cells, strict=True)
         ]
-        table = plain_table(["", *numbers], rows)
-    correlations.append(table)
+        correlations += _divided(numbers, rows)
+    else:
+        correlations.append(table)
     return [wrap(block.title), means, *map(wrap, task_summary.describe_notes(block)), *correlations]

@@ -322,15 +322,34 @@ def model_tokenizer(folder: Path) -> BpeTokenizer:
             f"{folder} has no tokenizer.json: copy the model's file into it; a "
             "tokenizer.model is not supported"
         )
+    content = path.read_bytes()
     config = json.loads((folder / "config.json").read_bytes())
-    ids = {}
+    ids = _ids_of_names(folder, content)
     for role in ("bos", "eos"):
         found = config.get(f"{role}_token_id")
         first = found[0] if isinstance(found, list) and found else found
         if isinstance(first, int):
             ids[role] = first
     name = f"{folder.resolve().name}/{path.name}"
-    return BpeTokenizer(name, path.read_bytes(), model_size=config["vocab_size"], model_ids=ids)
+    return BpeTokenizer(name, content, model_size=config["vocab_size"], model_ids=ids)
+
+
+def _ids_of_names(folder: Path, content: bytes) -> dict[str, int]:
+    """Return the ids of the special tokens that tokenizer_config.json names, by role."""
+    path = folder / "tokenizer_config.json"
+    try:
+        names = json.loads(path.read_bytes()) if path.is_file() else {}
+        added = json.loads(content).get("added_tokens", [])
+        known = {token["content"]: token["id"] for token in added}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}  # damaged files are refused where they are needed
+    found = {}
+    for role in ("bos", "eos"):
+        token = names.get(f"{role}_token") if isinstance(names, dict) else None
+        token = token.get("content") if isinstance(token, dict) else token
+        if isinstance(token, str) and token in known:
+            found[role] = known[token]
+    return found
 
 
 def _fitted(size: int, piece: Piece, cache: Path) -> bytes:

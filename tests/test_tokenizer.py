@@ -448,7 +448,8 @@ def test_special_tokens_are_those_of_the_config(corpus: Corpus, tmp_path: Path) 
     named = read()
     assert (named.bos, named.eos) == (size, size + 1)
     assert read(eos_token_id=size + 2).eos == size + 2  # the config has precedence
-    for damaged in ({"eos_token": "absent"}, {"eos_token": 7}, []):
+    wrong: list[Any] = [{"eos_token": "absent"}, {"eos_token": 7}, []]
+    for damaged in wrong:
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(damaged))
         assert read().eos == plain.eos
     given = read(bos_token_id=size, eos_token_id=[size + 1, size + 2])

@@ -169,7 +169,7 @@ def test_a_worker_does_what_comes_through_its_pipe(monkeypatch: pytest.MonkeyPat
         def __init__(self, path: str) -> None:
             self.path = path
 
-        def write_text(self, text: str) -> None:
+        def write_text(self, text: str, encoding: str) -> None:
             written[self.path] = text
 
     written: dict[str, str] = {}

@@ -448,7 +448,11 @@ def test_headlines_that_are_not_finite(
     where = ["--results", str(tmp_path)]
     assert main(["compare", "good", "broken", *where]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "no score of broken" in line
+    assert "no score of broken, because a part of its measurements is missing" in line
+    put(tmp_path, "near", "lost", values)
+    assert main(["compare", "lost", "broken", *where]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "cannot be compared: near" in line and line.count("not a finite number.") == 2
     assert main(["compare", "--all", *where]) == 0
     assert re.search(r"\nbroken +– ", capsys.readouterr().out)  # no rank
     assert main(["report", *where]) == 0

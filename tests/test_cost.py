@@ -19,7 +19,8 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from pe_bench.checks import model_cost
 from pe_bench.checks.counting import count_products
 from pe_bench.checks.ledger import count_step
-from pe_bench.checks.model_cost import ModelCost, Operations, PartCost, mean_keys, measure
+from pe_bench.checks.model_cost import ModelCost, PartCost, mean_keys, measure
+from pe_bench.checks.operations import Operations
 from pe_bench.cli import main
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder import blocked

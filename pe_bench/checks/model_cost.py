@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import (
@@ -19,6 +18,7 @@ from torch._subclasses.fake_tensor import (
 
 from pe_bench.checks.counting import CountElementwise, CountProducts
 from pe_bench.checks.ledger import blocks_of, count_forward, count_step
+from pe_bench.checks.operations import CountedRows, Operations
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.block import Block
 from pe_bench.decoder.cache import Cache
@@ -32,29 +32,6 @@ LONGEST = 256
 
 FEW_WORDS = 64
 """Size of the vocabulary for the comparison of layers and for rows with real numbers."""
-
-
-@dataclass(frozen=True)
-class Operations:
-    """Operations of a pass over rows of tokens.
-
-    Attributes:
-        per_pass: operations that do not depend on the number of tokens, such as those of a table.
-        per_token: operations for each token.
-        per_key: operations for each key that a token attends to.
-    """
-
-    per_pass: float
-    per_token: float
-    per_key: float
-
-    def of_row(self, tokens: int, keys: float) -> float:
-        """Return the operations of a row of tokens that attend to `keys` keys on average."""
-        return self.per_pass + tokens * (self.per_token + self.per_key * keys)
-
-    def plus(self, per_token: float) -> "Operations":
-        """Return the operations with more of them for each token."""
-        return replace(self, per_token=self.per_token + per_token)
 
 
 @dataclass(frozen=True)
@@ -264,8 +241,8 @@ def _count(model: Decoder, chosen: Sequence[int], narrow: bool, recompute: bool)
     # Prepared products leave out masked keys even if all queries of a row are one block.
     in_blocks = any(encoding.overrides("prepare_product") for encoding in encodings)
     limit = min(LONGEST, model.encoding.max_position or LONGEST)
-    trained = _Rows.up_to(min(limit, model.config.train_length), in_blocks)
-    generated = _Rows.up_to(limit, in_blocks)
+    trained = CountedRows.up_to(min(limit, model.config.train_length), in_blocks)
+    generated = CountedRows.up_to(limit, in_blocks)
     with blocks_of(trained.block):
         one = [count_step(model.train(), 1, length, narrow) for length in trained.lengths]
         two = [count_step(model, 2, length, narrow) for length in trained.lengths]
@@ -288,28 +265,6 @@ def _count(model: Decoder, chosen: Sequence[int], narrow: bool, recompute: bool)
             )
         )
     return parts
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The lengths of the rows that are counted, and the number of queries of a block."""
-
-    lengths: tuple[int, int, int]
-    block: int
-
-    @staticmethod
-    def up_to(longest: int, in_blocks: bool) -> "_Rows":
-        """Return rows of about half, three quarters and all of a length."""
-        quarter = max(1, longest // 4)
-        return _Rows((2 * quarter, 3 * quarter, 4 * quarter), quarter if in_blocks else longest)
-
-    def fit(self, counts: Sequence[int]) -> Operations:
-        """Return the operations of which these rows have this number."""
-        rows = []
-        for length in self.lengths:
-            keys = (length + min(length, self.block)) / 2  # the mean: blocks see their last key
-            rows.append([1, length, length * keys])
-        return Operations(*np.linalg.solve(rows, counts).tolist())
 
 
 def _fill(model: Decoder) -> None:

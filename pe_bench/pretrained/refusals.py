@@ -36,10 +36,11 @@ NUMBERS_OR_NULL = (
     "partial_rotary_factor",
     "original_max_position_embeddings",
 )
+"""Fields that are numbers or null, also as part of a rotation."""
 
 COUNTS = ("max_window_layers", "no_rope_layer_interval")
 COUNTS_OR_NULL = ("sliding_window", "num_key_value_heads")
-"""Fields that are whole numbers."""
+"""Fields that are whole numbers, or whole numbers or null."""
 
 
 def refuse_wrong_types(content: Mapping[str, Any]) -> None:
@@ -59,11 +60,15 @@ def refuse_wrong_types(content: Mapping[str, Any]) -> None:
         (COUNTS_OR_NULL, "a whole number or null", int | None),
     ):
         for field in fields:
-            value = content.get(field, False if kinds is bool else 1)
-            if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+            if field not in content:
+                continue
+            value = content[field]
+            is_flag = isinstance(value, bool)  # a bool is an int, too
+            if not isinstance(value, kinds) or (is_flag and kinds is not bool):
                 raise InputError(f"{field} is {value!r}, but must be {right}")
     for field in ("layer_types", "no_rope_layers"):
-        if field in content and not content[field] and content[field] is not None:
+        value = content.get(field)
+        if value is not None and not value:
             raise InputError(f"{field} is empty, but must have an entry for each layer, or be null")
     for field in ("rope_parameters", "rope_scaling"):
         if not isinstance(content.get(field), dict | None):

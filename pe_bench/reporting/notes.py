@@ -159,4 +159,5 @@ def _describe_left_out(table: Table) -> list[str]:
         for note in record.notes:
             if table.about.measures_time or NOT_FINITE in note:
                 encodings.setdefault(note, {})[record.encoding] = None
-    return [f"Left out for {', '.join(names)}: {note}." for note, names in encodings.items()]
+    start = "Left out for" if table.about.measures_time else "Not complete:"
+    return [f"{start} {', '.join(names)}: {note}." for note, names in encodings.items()]

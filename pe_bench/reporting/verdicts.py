@@ -79,12 +79,12 @@ def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
     _check_encodings(tables, first, second)
     shared, tasks, left_out = find_shared(tables, first, second)
     if not shared:
-        reasons = " ".join(left_out)
         if any({first, second} <= {*table.encodings} for table in tables):
-            raise InputError(f"{first} and {second} cannot be compared: {reasons}")
+            raise InputError(f"{first} and {second} cannot be compared: {' '.join(left_out)}")
+        reasons = f" ({' '.join(left_out)})" if left_out else ""
         raise InputError(
-            f"{first} and {second} were never run on the same task with the same settings "
-            f"({reasons}): run both with one command"
+            f"{first} and {second} were never run on the same task with the same settings"
+            f"{reasons}: run both with one command"
         )
     found = compare_asked([(task.scores, first, second) for task in tasks])
     verdicts = []
@@ -113,10 +113,9 @@ def find_shared(
     for table in tables:
         missing = [name for name in pair if name not in table.ranked()]
         if missing:
-            if len(missing) == 1:
-                left_out.append(
-                    f"{table.heading}: no score of {_describe_missing(table, *missing)}"
-                )
+            if len(missing) == 1 or {*pair} <= {*table.encodings}:
+                reasons = [f"no score of {_describe_missing(table, name)}" for name in missing]
+                left_out.append(f"{table.heading}: {' '.join(reasons)}")
             continue
         task = task_scores(table, pair)
         if math.isfinite(both_means(task.scores)[0]):

@@ -191,8 +191,8 @@ def _merge_run(record: RunRecord, there: RunRecord | None, target: Path, found: 
                 _compare(record, there, title, found)
             elif record.status == "done":
                 found.brought += _bring(record, folder, found)
-            elif there is None:
-                found.others[record.status] += _bring(record, folder, found)
+            elif there is None and _bring(record, folder, found):
+                found.others[record.status] += 1
     except Timeout:
         found.complaints.append(f"{title}: another process is working on it in {folder}")
 

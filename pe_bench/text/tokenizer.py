@@ -324,12 +324,14 @@ def model_tokenizer(folder: Path) -> BpeTokenizer:
         )
     content = path.read_bytes()
     config = json.loads((folder / "config.json").read_bytes())
-    ids = _ids_of_names(folder, content)
+    ids = {}
     for role in ("bos", "eos"):
         found = config.get(f"{role}_token_id")
         first = found[0] if isinstance(found, list) and found else found
         if isinstance(first, int):
             ids[role] = first
+    if len(ids) < 2:
+        ids = {**_ids_of_names(folder, content), **ids}
     name = f"{folder.resolve().name}/{path.name}"
     return BpeTokenizer(name, content, model_size=config["vocab_size"], model_ids=ids)
 

@@ -241,6 +241,7 @@ def test_a_method_trains_what_it_says(method: Any, also: Any, tied: bool) -> Non
     assert changed == expected_names
 
 
+@pytest.mark.slow
 def test_low_rank_changes_are_scaled_by_two() -> None:
     """As in the help of `--adapt.rank`, alpha is twice the rank for every rank."""
     pytest.importorskip("peft", reason="peft makes low-rank changes")

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,11 @@ def engine() -> list[Path]:
     return sorted(path for path in found if path.relative_to(PACKAGE).parts[0] not in PLUGINS)
 
 
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
 def imported(source: str) -> set[str]:
     """Return every module that a file imports, and imported names that may be modules."""
     found: set[str] = set()
@@ -60,7 +66,7 @@ def units(source: str) -> set[str]:
 def modules(path: Path) -> set[str]:
     """Return the imported modules of the file's package."""
     package = ".".join(path.relative_to(ROOT).parent.parts)
-    names = imported(path.read_text(encoding="utf-8"))
+    names = imported(read(path))
     inner = [name.removeprefix(f"{package}.") for name in names if name.startswith(f"{package}.")]
     return {name.partition(".")[0] for name in inner}
 
@@ -70,13 +76,14 @@ def test_every_unit_has_a_level() -> None:
     assert present == set(LEVEL)
 
 
-@pytest.mark.parametrize("path", engine(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_arrows_run_one_way(path: Path) -> None:
-    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    used = units(path.read_text(encoding="utf-8"))
-    assert used.isdisjoint(PLUGINS), "the engine imports a plugin"
-    wrong = {unit for unit in used - {own} if LEVEL[unit] >= LEVEL[own]}
-    assert not wrong, f"{own} may not import {', '.join(sorted(wrong))}"
+@pytest.mark.slow
+def test_arrows_run_one_way() -> None:
+    for path in engine():
+        own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        used = units(read(path))
+        assert used.isdisjoint(PLUGINS), f"{path} of the engine imports a plugin"
+        wrong = {unit for unit in used - {own} if LEVEL[unit] >= LEVEL[own]}
+        assert not wrong, f"{path} of {own} may not import {', '.join(sorted(wrong))}"
 
 
 def plugin_files() -> list[Path]:
@@ -85,20 +92,16 @@ def plugin_files() -> list[Path]:
     return sorted(path for folder in folders for path in folder.rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", plugin_files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_plugins_import_the_public_interface_only(path: Path) -> None:
-    used = units(path.read_text(encoding="utf-8"))
-    kind = path.relative_to(ROOT).parts[0]
-    wrong = used - {"api", kind}
-    assert not wrong, f"import from pe_bench.api, not from pe_bench.{', '.join(sorted(wrong))}"
+def test_plugins_import_the_public_interface_only() -> None:
+    for path in plugin_files():
+        wrong = units(read(path)) - {"api", path.relative_to(ROOT).parts[0]}
+        assert not wrong, f"{path}: import from pe_bench.api, not from {', '.join(sorted(wrong))}"
 
 
-@pytest.mark.parametrize(
-    "path", [*engine(), *plugin_files()], ids=lambda path: str(path.relative_to(ROOT))
-)
-def test_shipped_code_patches_nothing(path: Path) -> None:
-    modules = {name.partition(".")[0] for name in imported(path.read_text(encoding="utf-8"))}
-    assert "unittest" not in modules
+@pytest.mark.slow
+def test_shipped_code_patches_nothing() -> None:
+    for path in (*engine(), *plugin_files()):
+        assert "unittest" not in {name.partition(".")[0] for name in imported(read(path))}, path
 
 
 def test_encodings_read_no_files() -> None:
@@ -106,11 +109,12 @@ def test_encodings_read_no_files() -> None:
     readers = {"pathlib", "os", "io", "importlib"}
     for path in plugin_files():
         if path.relative_to(ROOT).parts[0] == "encodings":
-            source = path.read_text(encoding="utf-8")
-            assert not readers & {name.partition(".")[0] for name in imported(source)}, path
+            source = read(path)
+            assert not readers & {name.partition(".")[0] for name in imported(read(path))}, path
             assert "open(" not in source, path
 
 
+@pytest.mark.slow
 def test_no_circle_within_a_package() -> None:
     packages = {path.parent for path in engine()} - {PACKAGE}
     for package in packages:
@@ -126,7 +130,7 @@ def test_reporting_never_imports_torch() -> None:
     units = ("reporting", "results", "stats", "system")
     light = [path for path in engine() if path.relative_to(PACKAGE).parts[0] in units]
     for path in light:
-        names = {name.partition(".")[0] for name in imported(path.read_text(encoding="utf-8"))}
+        names = {name.partition(".")[0] for name in imported(read(path))}
         assert path.name == "environment.py" or "torch" not in names, path
 
 

@@ -135,6 +135,7 @@ def test_a_text_has_its_tokens_on_the_axes(
     torch.testing.assert_close(torch.tensor(shown.filled(0)), weights[1][0, 3])
 
 
+@pytest.mark.slow
 def test_a_row_beyond_the_trained_length_is_marked(drawn: list[Figure]) -> None:
     pe_bench.save_checkpoint(make_model("tape", vocab_size=130, train_length=32), "saved", "tape")
     assert main(["attention", "saved", "--task", "mqar:samples=3", "--item", "2"]) == 0
@@ -153,6 +154,7 @@ def test_a_row_beyond_the_trained_length_is_marked(drawn: list[Figure]) -> None:
     assert len(maps[0].get_yticklabels()) < 40  # numbers, not tokens
 
 
+@pytest.mark.slow
 def test_pictures_are_files_of_their_kind() -> None:
     save_model(layers=1, heads=2)
     files = [f"maps.{ending}" for ending in panels.FORMATS]

@@ -208,7 +208,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     ("args", "says"),
-    [pytest.param(*case, id=" ".join(case[0])) for case in BAD_INPUT],
+    [
+        pytest.param(
+            *case,
+            id=" ".join(case[0]),
+            marks=pytest.mark.slow if "scrolls" in case[0] else (),  # which reads documents
+        )
+        for case in BAD_INPUT
+    ],
 )
 def test_bad_input(
     folder: Path, capsys: pytest.CaptureFixture[str], args: list[str], says: str

@@ -83,7 +83,7 @@ def reason_for(name: str) -> str | None:
     return next((why for start, why in REASONS.items() if name.startswith(start)), None)
 
 
-@pytest.mark.parametrize("folder", some_slow(FOLDERS, ["extension"]))
+@pytest.mark.parametrize("folder", some_slow(FOLDERS, []))
 def test_committed_runs(folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(planning, "describe_depths", lambda *_: [])  # takes most of the time
     monkeypatch.chdir(tmp_path)
@@ -195,6 +195,7 @@ def test_words_have_what_changes_the_task_and_nothing_else(tmp_path: Path) -> No
     )
 
 
+@pytest.mark.slow
 def test_an_export_names_no_paths(
     real_documents: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -93,7 +93,7 @@ def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -
         assert reads_text or made.digest() == record.settings_digest, stale
 
 
-@pytest.mark.parametrize("folder", some_slow(FOLDERS, ["quick"]))
+@pytest.mark.parametrize("folder", some_slow(FOLDERS, ["scrolls"]))
 def test_committed_runs_are_of_the_encodings_as_they_are(folder: str) -> None:
     for record in read_records(RESULTS / folder):
         going_on = record.adaptation or {"encoding": record.encoding}

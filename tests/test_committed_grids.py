@@ -54,7 +54,7 @@ def of_record(record: RunRecord) -> Cell:
     )
 
 
-@pytest.mark.parametrize("folder", some_slow(FOLDERS, ["quick"]))
+@pytest.mark.parametrize("folder", some_slow(FOLDERS, []))
 def test_the_grid_beside_results_makes_their_runs(
     folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

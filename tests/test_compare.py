@@ -120,6 +120,7 @@ def read(root: Path, *tasks: str) -> list[Table]:
     return verdicts.choose_tables(read_tables(root), tasks)
 
 
+@pytest.mark.slow
 def test_sentences_say_what_was_planted(tables: list[Table]) -> None:
     found = verdicts.judge(verdicts.choose_tables(tables, ["near", "far", "none"]), "good", "plain")
     near, far, none = (
@@ -360,6 +361,7 @@ def test_the_largest_block(ranked: list[str], expected: str) -> None:
     assert task_summary._largest_in_common([frozenset(one) for one in ranked]) == set(expected)
 
 
+@pytest.mark.slow
 def test_the_largest_block_of_very_many_tasks() -> None:
     names = frozenset(f"{n}" for n in range(40))
     ranked = [names - {name} for name in sorted(names)]
@@ -437,7 +439,13 @@ def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    "values", [[np.nan] * 3, [np.inf] * 3, [np.nan, np.nan, 99.0], [99.0, 99.0, np.nan]]
+    "values",
+    [
+        pytest.param([np.nan] * 3, marks=pytest.mark.slow),
+        pytest.param([np.inf] * 3, marks=pytest.mark.slow),
+        pytest.param([np.nan, np.nan, 99.0], marks=pytest.mark.slow),
+        [99.0, 99.0, np.nan],
+    ],
 )
 def test_headlines_that_are_not_finite(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], values: list[float]

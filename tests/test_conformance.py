@@ -482,6 +482,7 @@ def test_a_crash_names_the_innermost_hook() -> None:
     assert finding.reason.startswith("Inner.embed: ValueError: no")
 
 
+@pytest.mark.slow
 def test_a_crash_names_hook_file_and_line(write: Any) -> None:
     spec = write(FOURTH_CRASHES)
     line = Path(spec).read_text().partition("raise")[0].count("\n") + 1

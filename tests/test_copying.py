@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import lengths_by_mean, make_task
+from helpers import lengths_by_mean, make_task, some_slow
 
 from pe_bench.config import IGNORE
 from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
@@ -128,7 +128,7 @@ def rows_of(batch: Batch) -> list[tuple[list[str], list[bool]]]:
 
 
 @pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("protocol", ["strict", "paper"])
+@pytest.mark.parametrize("protocol", some_slow(["strict", "paper"], ["strict"]))
 def test_training_draws_lengths_and_symbols_evenly(
     tmp_path: Path, name: str, protocol: str
 ) -> None:

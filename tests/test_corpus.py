@@ -329,6 +329,7 @@ def test_a_damaged_shipped_corpus_is_refused(
     python_corpus.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     sys.version_info[:3] != (3, 11, 7) or "pyenv" not in sysconfig.get_paths()["stdlib"],
     reason="the text is that of CPython 3.11.7 as built from source",

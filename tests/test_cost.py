@@ -97,6 +97,7 @@ def test_lines_and_windows() -> None:
     assert whole.decode(4) == found.prefill(4) and whole.cache(4) == 0
 
 
+@pytest.mark.slow
 def test_a_larger_vocabulary_costs_more() -> None:
     """Rows with real numbers have few words; the costs of the others are added."""
     few, more = SHAPE.changed(layers=1, vocab_size=70), SHAPE.changed(layers=1)
@@ -115,6 +116,7 @@ def test_a_larger_vocabulary_costs_more() -> None:
     assert model_cost._few_words(SHAPE.changed(digit_ids=(3, 99))) == 100
 
 
+@pytest.mark.slow
 def test_a_large_model_has_no_real_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_cost, "_with_more_words", None)  # the count on real tensors
     assert measure(plugins.load("encoding", "rope").make, SHAPE.changed(layers=1)).decode(9) > 0
@@ -136,6 +138,7 @@ def test_numbers_that_an_encoding_reads_are_real(monkeypatch: pytest.MonkeyPatch
     assert found.cache(8) == 8 * 2 * SHAPE.width * 2  # in bfloat16
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_tensors")
 def test_generation_is_counted_in_evaluation() -> None:
     """This encoding has a product for each row of a table and, in evaluation, each token."""
@@ -156,6 +159,7 @@ def test_generation_is_counted_in_evaluation() -> None:
     assert more == pytest.approx(3 * table / (4 * 50))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_tensors")
 def test_rows_that_are_too_long_are_not_counted() -> None:
     class Few(Encoding):
@@ -214,6 +218,7 @@ def test_products_are_counted_where_they_are() -> None:
     assert (rest.forward, rest.products) == (2 * length * outside, 6 * length * outside)
 
 
+@pytest.mark.slow
 def test_products_and_parameters_are_those_of_the_formula() -> None:
     found = cost()
     assert (found.weights, found.cacheable, found.max_position) == (
@@ -302,6 +307,7 @@ def test_every_kind_of_encoding_can_be_counted(name: str) -> None:
     assert (found.cache(32) > 0) is found.cacheable
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_tensors")
 def test_layers_of_your_own_kinds() -> None:
     class Every(Encoding):

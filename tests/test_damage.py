@@ -95,6 +95,7 @@ def test_a_damaged_file_is_named_and_made_again(
         assert main(["report"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "file", ["run.json", *(pytest.param(x, marks=pytest.mark.slow) for x in FILES[:2])]
 )

@@ -42,6 +42,7 @@ def test_the_encoding_of_the_guide_passes_its_checks_and_runs(
     assert "mine:buckets must be at least 2" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_task_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (code,) = blocks(TASK_GUIDE, "python")
@@ -101,6 +102,7 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
+@pytest.mark.slow
 def test_what_the_readme_runs_can_be_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The commands for the shell use only files of a clone."""
     (block,) = (b for b in blocks("README.md", "sh") if b.startswith("source .venv/bin/activate"))

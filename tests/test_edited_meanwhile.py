@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow
 import pytest
 import torch
+from helpers import some_slow
 from pyarrow import parquet
 
 from pe_bench.config import AdaptConfig, ModelConfig
@@ -61,7 +62,7 @@ def kept(cache: Path) -> list[Path]:
 
 @pytest.mark.parametrize("edit", ["changed", "not text", "removed", "while it is read"])
 @pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.parametrize("use", ["tokens", "vocabulary"])
+@pytest.mark.parametrize("use", some_slow(["tokens", "vocabulary"], ["tokens"]))
 def test_text(
     name: str, edit: str, use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

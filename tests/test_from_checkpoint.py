@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import safetensors.torch
 import torch
+from helpers import some_slow
 from test_commands import runs_of
 
 import pe_bench
@@ -110,7 +111,7 @@ def test_encodings_go_on_with_its_rotation(run: Any) -> None:
     assert found[f"{name} -> nope"] != found[f"{name} -> rope"]
 
 
-@pytest.mark.parametrize("origin", [None, "rope", "a checkpoint"])
+@pytest.mark.parametrize("origin", some_slow([None, "rope", "a checkpoint"], ["rope"]))
 def test_a_worker_makes_the_run_of_the_command(
     checkpoint: Path, tmp_path: Path, origin: str | None
 ) -> None:
@@ -225,6 +226,7 @@ FURTHER: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("origin", ["rope", "a checkpoint"])
 def test_what_changes_further_training_makes_another_run(
     checkpoint: Path, tmp_path: Path, origin: str

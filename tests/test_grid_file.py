@@ -137,6 +137,7 @@ def test_a_file_may_hold_several_grids(tmp_path: Path) -> None:
     assert {grid.file for grid in grids} == {Path(path)}
 
 
+@pytest.mark.slow
 def test_several_grids_are_checked_and_shown_before_one_is_run(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

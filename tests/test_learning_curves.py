@@ -111,6 +111,7 @@ def test_a_run_keeps_its_curve_also_where_its_model_was_there(toy: Toy, tmp_path
         read_sealed(folder / "run.json", of="/".join(folder.parts[-3:]))
 
 
+@pytest.mark.slow
 def test_curves_go_into_exports_and_come_back(toy: Toy, tmp_path: Path) -> None:
     toy("--seeds", "0", "1", encodings=["nope", "rope"])
     frame = pe_bench.read_curves("results")
@@ -158,6 +159,7 @@ def read_logs(folder: Path) -> list[pd.DataFrame]:
     return [pd.read_csv(path) for path in sorted(folder.rglob("metrics.csv"))]
 
 
+@pytest.mark.slow
 def test_a_logger_gets_the_points_of_the_curve(toy: Toy, tmp_path: Path) -> None:
     assert toy("--seeds", "0", "1", "--logger", "csv")[0] == 0
     curves = pe_bench.read_curves("results")
@@ -171,6 +173,7 @@ def test_a_logger_gets_the_points_of_the_curve(toy: Toy, tmp_path: Path) -> None
     assert len(read_logs(tmp_path / "results/logs")) == 2
 
 
+@pytest.mark.slow
 def test_a_logger_changes_no_run(toy: Toy, tmp_path: Path) -> None:
     toy("--logger", "csv", "--results", "logged")
     toy("--results", "plain")
@@ -180,6 +183,7 @@ def test_a_logger_changes_no_run(toy: Toy, tmp_path: Path) -> None:
     assert names[0] == names[1]
 
 
+@pytest.mark.slow
 def test_a_training_that_goes_on_is_logged_from_its_first_step(tmp_path: Path) -> None:
     def until_stopped(step: int) -> Batch:
         if step == 7:

@@ -73,6 +73,7 @@ def folder(toy: Toy, tmp_path: Path) -> Path:
     return tmp_path / "table"
 
 
+@pytest.mark.slow
 def test_new_rows_are_in_the_table_of_the_folder(
     toy: Toy, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -100,6 +101,7 @@ def test_new_rows_are_in_the_table_of_the_folder(
     assert "0 copied into there, 4 exist" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_an_export_inside_the_results_folder_counts_too(
     toy: Toy, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,8 @@ def example() -> Any:
 
 
 @pytest.mark.parametrize(
-    "spec", some_slow([*plugins.names("encoding"), "rope:scaling=dynamic-ntk,factor=2"])
+    "spec",
+    some_slow([*plugins.names("encoding"), "rope:scaling=dynamic-ntk,factor=2"], ["rope", "tape"]),
 )
 def test_it_learns_and_generates(spec: str) -> None:
     """Generated tokens beyond the training length are equal with and without a cache."""

@@ -277,7 +277,7 @@ def training_record() -> Record:
 
 TASKS = [f"task {name}" for name in plugins.names("task")]
 ENCODINGS = [f"encoding {name}" for name in plugins.names("encoding")]
-SLOW = ["task properties", "task scrolls"]  # many seconds of evaluation
+SLOW = ["task passkey", "task perplexity", "task properties", "task scrolls"]  # long evaluations
 EVERYDAY = {"decoder", "training", *TASKS, *(f"encoding {name}" for name in KINDS)} - {*SLOW}
 NAMES = ["decoder", "training", *TASKS, *ENCODINGS]
 

@@ -207,6 +207,7 @@ def test_options_of_encodings(spec: str, shape: dict[str, Any], sentence: str) -
 LONG_ROW = "tokens need as many position ids"  # of randpe, for a row instead of an option
 
 
+@pytest.mark.slow
 def test_every_refusal_of_an_encoding_is_tried() -> None:
     """Whoever adds one to encodings/ adds a spec above."""
     tried: set[tuple[Path, int]] = set()

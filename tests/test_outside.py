@@ -41,14 +41,18 @@ SECRET = "text that other users may not read"
 @pytest.fixture(scope="module")
 def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write an export of committed runs that also has a run's folder, tuning files and a grid."""
-    records = [r for r in read_records(COMMITTED / "quick") if r.task == "mqar"]
+    records = [
+        record
+        for record in read_records(COMMITTED / "sizes")
+        if record.task == "mqar" and record.settings["model"]["width"] == 32
+    ]
     seeds = {(r.encoding, r.seed): r for r in records}
     adapted = [r for r in read_records(COMMITTED / "extension") if r.adaptation]
     folder = tmp_path_factory.mktemp("export")
     exported = [seeds[name, seed] for name in ("rope", "nope") for seed in (1, 2)]
     write_export(folder, [*exported, adapted[0], read_records(COMMITTED / "efficiency")[0]])
-    merge_folder(COMMITTED / "quick", folder, [seeds["rope", 3]])
-    shutil.copy(COMMITTED / "quick" / "grid.toml", folder)
+    merge_folder(COMMITTED / "sizes", folder, [seeds["rope", 3]])
+    shutil.copy(COMMITTED / "sizes" / "grid.toml", folder)
     assert all(list(folder.glob(kind)) for kind in KINDS)
     return folder
 
@@ -101,6 +105,7 @@ EACH = settings(
 )
 
 
+@pytest.mark.slow
 @settings(EACH, max_examples=6)
 @given(data=st.data())
 def test_a_mutated_export(export: Path, data: st.DataObject) -> None:

@@ -79,7 +79,7 @@ def check_texts(figure: Figure) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("kind", some_slow(KINDS, ["one curve", "parts"]))
+@pytest.mark.parametrize("kind", some_slow(KINDS, ["one curve"]))
 def test_labels_fit_and_do_not_overlap(tmp_path: Path, kind: str, width: float) -> None:
     rows, views = KINDS[kind]
     for encoding in LONG:
@@ -121,6 +121,7 @@ def test_labels_that_overlap_are_removed_and_common_ones_are_centred() -> None:
     assert overlapping(texts) == [] and {"low", "high"} < {text.get_text() for text in texts}
 
 
+@pytest.mark.slow
 def test_files_have_the_width_and_only_what_was_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -175,6 +175,7 @@ def test_what_is_published_is_a_column_of_the_table_above() -> None:
         assert len(set(headings)) == len(headings)
 
 
+@pytest.mark.slow
 def test_known_problems_are_those_of_committed_tables_and_shown_with_them() -> None:
     with known_problems.FILE.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

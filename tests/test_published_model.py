@@ -26,6 +26,7 @@ def tables(page: ModuleType) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_tables_are_those_of_the_results(page: ModuleType, tables: dict[str, str]) -> None:
     text = page.PAGE.read_text(encoding="utf-8")
     for title, table in tables.items():
@@ -38,6 +39,7 @@ def table_cells(table: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
+@pytest.mark.slow
 def test_every_number_in_a_sentence_is_in_a_table(page: ModuleType, tables: dict[str, str]) -> None:
     text = page.PAGE.read_text(encoding="utf-8")
     for title in tables:
@@ -61,6 +63,7 @@ def test_every_number_in_a_sentence_is_in_a_table(page: ModuleType, tables: dict
         assert numbers - shown <= {"4.8", "0.002", share, floor}, "no table has these"
 
 
+@pytest.mark.slow
 def test_the_counts_of_documents_and_windows(page: ModuleType) -> None:
     text = " ".join(page.PAGE.read_text(encoding="utf-8").split())
     for part, said in (

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 import torch
+from helpers import some_slow
 
 import pe_bench
 from pe_bench.decoder.block import Block
@@ -65,7 +66,7 @@ def test_a_name_that_is_not_there() -> None:
         pe_bench.rnu  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("name", some_slow(ENCODINGS))
 def test_layers_alone_compute_what_the_decoder_does(name: str) -> None:
     """A decoder of `AttentionLayer`s with the same weights equals `Decoder`."""
     config = pe_bench.ModelConfig(**vars(CONFIG) | {"digit_ids": (1, 2), "separator_ids": (3,)})

@@ -67,6 +67,7 @@ def test_what_cannot_be_answered_is_named(results: Path) -> None:
         assert any(said in line for line in found.left_out), found.left_out
 
 
+@pytest.mark.slow
 def test_a_file_beside_results_is_answered_in_the_report(results: Path) -> None:
     (results / NAME).write_text(
         '[[question]]\nfirst = "tape"\nsecond = "rope"\ntask = "one"\n', encoding="utf-8"
@@ -113,6 +114,7 @@ def test_wrong_files(tmp_path: Path, content: str | bytes | None, said: str) -> 
     assert str(path) in str(caught.value) and said in str(caught.value)
 
 
+@pytest.mark.slow
 def test_the_rest_is_used_of_results_with_a_wrong_file(results: Path) -> None:
     path = results / NAME
     os.mkfifo(path)
@@ -121,6 +123,7 @@ def test_the_rest_is_used_of_results_with_a_wrong_file(results: Path) -> None:
     assert "tape" in (results / "leaderboard.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_questions_may_be_older_than_their_runs(results: Path) -> None:
     (results / NAME).write_text('[[question]]\nfirst = "new"\nsecond = "rope"\ntask = "one"\n')
     write_report(results)

@@ -78,9 +78,10 @@ READERS: dict[str, list[str]] = {
     "export to a table": ["export", "all.csv"],
     "export to a folder": ["export", "sent"],
 }
+EVERYDAY_READERS = ("compare", "export to a table", "export to a folder")
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", some_slow(READERS, EVERYDAY_READERS))
 def test_commands_say_nothing_of_intact_results(
     results: Path, capsys: pytest.CaptureFixture[str], reader: str
 ) -> None:
@@ -92,7 +93,7 @@ def test_commands_say_nothing_of_intact_results(
         assert (code, err) == (0, "")
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", some_slow(READERS, EVERYDAY_READERS))
 @pytest.mark.parametrize("how", some_slow(DAMAGES, EVERYDAY))
 def test_commands_name_what_they_leave_out(
     results: Path, capsys: pytest.CaptureFixture[str], how: str, reader: str
@@ -151,6 +152,7 @@ def test_the_table_after_a_run_says_what_it_leaves_out(
     assert run.status == "done"
 
 
+@pytest.mark.slow
 def test_scores_of_items_that_are_no_table_are_named(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -142,6 +142,7 @@ def test_sizes_and_costs_are_shown(tmp_path: Path) -> None:
     assert "Seconds: mean time of the training and the evaluation of a run" in text
 
 
+@pytest.mark.slow
 def test_what_can_be_significant(tmp_path: Path) -> None:
     put_seeds(tmp_path, "rope", [50, 51, 49, 50.5, 52])
     put_seeds(tmp_path, "near", [50.2, 51, 49, 50, 52.5])

@@ -98,6 +98,7 @@ def test_normalised_scores_grow_with_quality(
     assert find_limits(table) == limits
 
 
+@pytest.mark.slow
 def test_without_them_nothing_is_said(tmp_path: Path) -> None:
     put(tmp_path, "rope", [SCORE, *CURVE])
     put_baselines(tmp_path, {"guessing": scaled([SCORE], 20)})

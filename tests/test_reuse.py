@@ -30,6 +30,7 @@ def forget() -> None:
     shutil.rmtree("cache")
 
 
+@pytest.mark.slow
 def test_a_grid_goes_on_from_an_export(toy: Toy, tmp_path: Path) -> None:
     toy(*TUNED, "--seeds", "0", "1", encodings=("nope", "rope"))
     before = kept(tmp_path, "rope")
@@ -45,6 +46,7 @@ def test_a_grid_goes_on_from_an_export(toy: Toy, tmp_path: Path) -> None:
     assert len(pe_bench.read_curves("results")) == len(curves) * 3 // 2
 
 
+@pytest.mark.slow
 def test_another_search_that_chooses_the_same_trains_nothing_again(
     toy: Toy, tmp_path: Path
 ) -> None:
@@ -73,6 +75,7 @@ def test_another_search_that_chooses_the_same_trains_nothing_again(
     assert toy("--tune", "--tune.seeds", "8", "--seeds", "0", "1", "2") == (0, [])
 
 
+@pytest.mark.slow
 def test_a_run_that_was_measured_on_other_data_is_not_reused(toy: Toy, tmp_path: Path) -> None:
     toy(*TUNED, "--seeds", "0")
     (path,) = tmp_path.glob("results/runs/*/*/*/run.json")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import KINDS, some_slow
 
 from pe_bench.cli import main
 from pe_bench.decoder.model import Decoder
@@ -16,6 +17,7 @@ from pe_bench.pretrained.rotation import describe_rotation, with_rotation
 from pe_bench.registry import plugins
 
 NAMES = plugins.names("encoding")
+EVERYDAY = (*KINDS, "fope", "gemma", "irope", "pope", "rnope-swa", "xpos")
 BASE = 300_000.0  # no encoding's default
 SHAPE = {
     "model_type": "llama",
@@ -77,9 +79,7 @@ def bases(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize(
-    "spec", [*NAMES, *(pytest.param(spec, marks=pytest.mark.slow) for spec in all_variants())]
-)
+@pytest.mark.parametrize("spec", some_slow([*NAMES, *all_variants()], EVERYDAY))
 def test_every_rotating_layer_has_the_base_of_the_model(spec: str, bases: list[float]) -> None:
     model = config().model
     full, notes = with_rotation(spec, config())
@@ -92,7 +92,7 @@ def test_every_rotating_layer_has_the_base_of_the_model(spec: str, bases: list[f
     assert f"base={BASE:g}" in full or notes or not rotates
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some_slow(NAMES, EVERYDAY))
 def test_a_scaling_is_taken_over_or_named(name: str) -> None:
     full, notes = with_rotation(name, config(**SCALED))
     plain, _ = with_rotation(name, config())
@@ -169,7 +169,7 @@ def test_the_encoding_of_a_config(fields: dict[str, Any], encoding: str) -> None
     assert Checkpoint(Path(), config).encoding == encoding
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some_slow(NAMES, EVERYDAY))
 def test_another_rotation_than_that_of_a_model_trained_here_is_named(
     name: str, bases: list[float]
 ) -> None:

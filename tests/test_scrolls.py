@@ -170,6 +170,7 @@ def test_epochs_go_through_all_examples_and_references_take_turns(
     assert prompts == len(task.data["narrative_qa"]["train"])  # each is in one of the two
 
 
+@pytest.mark.slow
 def test_evaluation_is_scored_and_resumed_item_by_item(
     stage: Stage, given: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,6 +341,7 @@ def test_other_presets_read_the_archives_of_the_hub(
     assert task.trains_each_subset and task.context.start is not None
 
 
+@pytest.mark.slow
 def test_built_in_documents_train_one_model_from_scratch(stage: Stage) -> None:
     made = stage()
     task = made.task

@@ -184,6 +184,7 @@ def ladders(root: Path) -> list[Ladder]:
     return find_ladders(read_tables(root))
 
 
+@pytest.mark.slow
 def test_tables_that_differ_in_size_only_are_compared(tmp_path: Path) -> None:
     put_size(tmp_path, 128, MEANS)
     put_size(tmp_path, 32, MEANS)
@@ -255,6 +256,7 @@ def test_tables_of_three_sizes_have_different_headings(tmp_path: Path) -> None:
     assert table.distinction == f"settings={table.about.settings_digest}"
 
 
+@pytest.mark.slow
 def test_the_report_has_a_section_and_a_picture(tmp_path: Path, real_pictures: None) -> None:
     put_size(tmp_path, 32, UPSIDE_DOWN)
     put_size(tmp_path, 64, MEANS, failed=["tape"])

@@ -22,6 +22,7 @@ class Mine(Encoding):
 """
 
 
+@pytest.mark.slow
 def test_a_declared_style_reaches_the_report(toy: Toy, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE.format(colour="#12abEF", marker="D"))
     assert toy(encodings=["./mine.py", "nope"]) == (0, ["batch", "batch", "a", "b"] * 2)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
+from helpers import some_slow
 from made_runs import CURVE, SCORE, put
 
 from pe_bench.cli import main
@@ -264,7 +265,9 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("absent", [*PARTS, *(f"start.{name}" for name in PARTS)])
+@pytest.mark.parametrize(
+    "absent", some_slow([*PARTS, *(f"start.{name}" for name in PARTS)], ["train", "start.model"])
+)
 def test_settings_of_a_record_may_be_incomplete(absent: str, tmp_path: Path) -> None:
     """No command ends with a traceback because of a record from elsewhere."""
     settings: dict[str, Any] = {name: part for name, part in PARTS.items() if name != absent}

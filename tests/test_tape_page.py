@@ -17,6 +17,8 @@ from pe_bench.stats.comparison import Difference
 
 ROOT = Path(__file__).parents[1]
 
+pytestmark = pytest.mark.slow  # reads several committed folders
+
 
 @pytest.fixture(scope="module")
 def page() -> ModuleType:
@@ -24,7 +26,6 @@ def page() -> ModuleType:
     return load_script("docs/tape_table.py")
 
 
-@pytest.mark.slow
 def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> None:
     found = find_block(page.PAGE.read_text(encoding="utf-8"), page.BLOCK)
     folders = [page.read(folder) for folder in ("quick", "scrolls")]

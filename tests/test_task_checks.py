@@ -183,7 +183,7 @@ def test_an_honest_task(write: Any, tmp_path: Path) -> None:
     assert {finding.status for finding in found.values()} == {"ok"}  # rows could be compared
 
 
-EVERYDAY = ("draws items from no seed", "is evaluated on what it trains on")
+EVERYDAY = ("is evaluated on what it trains on",)
 
 
 @pytest.mark.parametrize("what", some_slow(BROKEN, EVERYDAY))
@@ -275,6 +275,7 @@ SHORTCUT = """
 """
 
 
+@pytest.mark.slow
 def test_a_shortcut_fails_until_the_docstring_explains_it(write: Any, tmp_path: Path) -> None:
     path = Path(write())
     easy = path.read_text().replace("class Sorting", "class Echo") + SHORTCUT

@@ -42,6 +42,7 @@ from pe_bench.task import Task, Vocabulary
 TASKS = plugins.names("task")
 CLASSES: dict[str, type[Task]] = {name: plugins.load("task", name).cls for name in TASKS}
 SYNTHETIC = [n for n, cls in CLASSES.items() if issubclass(cls, LengthGeneralizationTask)]
+QUICK = {*TASKS} - {"scrolls"}  # which reads documents
 MEASURED = [name for name in TASKS if name != "scrolls"]
 TINY = {"layers": 1, "heads": 2, "width": 16, "mlp_width": 16}
 SMALL = {"efficiency": ":shortest=16,longest=32"}
@@ -122,7 +123,7 @@ def rows_of(tokens: Tensor) -> set[bytes]:
 # Batches.
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", some_slow(TASKS, QUICK))
 def test_batches_are_a_pure_function_of_seed_and_step(name: str, cache_folder: Path) -> None:
     made = stage(name, cache_folder)
     for subset in phases(made.task):
@@ -160,7 +161,8 @@ def test_held_out_batches_are_fresh_draws(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", some_slow(MEASURED, everyday={*TASKS} - {"efficiency", "perplexity", "properties"})
+    "name",
+    some_slow(MEASURED, everyday={*TASKS} - {"efficiency", "passkey", "perplexity", "properties"}),
 )
 def test_an_untrained_model_can_be_measured(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -332,7 +334,7 @@ def test_means_are_those_of_the_cells_that_name_them(name: str, tmp_path: Path) 
 # Declarations of a task.
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", some_slow(TASKS, QUICK))
 def test_what_a_task_declares(name: str, cache_folder: Path) -> None:
     made = stage(name, cache_folder)
     task = made.task
@@ -362,7 +364,7 @@ def test_presets_have_cells_of_both_splits(name: str, preset: str, tmp_path: Pat
     assert task.presets[preset].model is not None
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", some_slow(TASKS, QUICK))
 def test_settings_survive_their_label_and_json(name: str, cache_folder: Path) -> None:
     made = stage(name, cache_folder)
     options = RunOptions(cache=cache_folder, model=TINY)
@@ -389,7 +391,10 @@ def test_a_synthetic_task_refuses_what_has_no_effect(name: str, tmp_path: Path) 
             stage(name, tmp_path, length=999)
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if len(CLASSES[name].all_subsets) > 1])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", some_slow([name for name in TASKS if len(CLASSES[name].all_subsets) > 1], QUICK)
+)
 def test_subsets_that_do_not_exist(name: str, tmp_path: Path) -> None:
     known = resolve(RunOptions(cache=tmp_path), name).task.all_subsets[0]
     with pytest.raises(InputError, match=rf"no subset '{known}x' \(did you mean '{known}'\?\)"):

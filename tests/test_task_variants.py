@@ -115,7 +115,11 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"max_train_symbols": 5, "points": 3, "dense": False, "subsets": ("group",)},
     ],
 }
-CASES = [(name, number) for name, specs in VARIANTS.items() for number in range(len(specs))]
+CASES = [
+    pytest.param(name, number, marks=pytest.mark.slow if name == "scrolls" or number else ())
+    for name, specs in VARIANTS.items()
+    for number in range(len(specs))
+]
 
 
 def make(name: str, number: int, folder: Path) -> Task:

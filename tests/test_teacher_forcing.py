@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import some_slow
 from made_runs import put
 from matplotlib.figure import Figure
 
@@ -46,7 +47,7 @@ PICTURES: dict[str, Callable[[Table], Figure]] = {
 }
 
 
-@pytest.mark.parametrize("kind", PICTURES)
+@pytest.mark.parametrize("kind", some_slow(PICTURES, ["curves"]))
 @pytest.mark.parametrize(("metric", "said"), [("token_accuracy", True), ("exact_match", False)])
 def test_a_picture_says_it_above_its_panels(
     kind: str, metric: str, said: bool, tmp_path: Path

@@ -56,6 +56,7 @@ def test_items_are_saved_before_the_evaluation_ends(tmp_path: Path) -> None:
     assert Journal(tmp_path / "journal").items == {"one": 1}
 
 
+@pytest.mark.slow
 def test_repeated_calls_finish_a_run_with_the_same_numbers(
     toy: Toy, tmp_path: Path, a_minute_per_look: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,6 +95,7 @@ def test_other_runs_go_on_and_a_larger_limit_suffices(
     assert toy(encodings=("nope", "rope")) == (0, [])
 
 
+@pytest.mark.slow
 def test_a_finished_run_has_no_limit(toy: Toy, a_minute_per_look: None) -> None:
     assert toy()[0] == 0
     assert toy("--timeout", "0.001") == (0, [])

@@ -399,6 +399,7 @@ def one_rank() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_rank")
 def test_sharded_weights_are_trained_like_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single rank holds one shard, which is everything."""

@@ -138,6 +138,7 @@ def test_the_best_held_out_loss_chooses(toy: Toy, tmp_path: Path) -> None:
         assert record["settings"]["train"]["lr"] == 3e-3
 
 
+@pytest.mark.slow
 def test_a_value_of_the_encoding_is_chosen_and_shown(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

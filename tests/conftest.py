@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # The models are tiny, so one thread is enough, and waiting threads on a busy machine cost ten times
 # the time that they save. Set before torch is imported; subprocesses inherit it.
@@ -16,14 +17,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # `pe-bench check all --device cuda` and benchmarks/gpu_first.py.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-import numpy as np
 import pytest
-import torch
-from matplotlib.figure import Figure
-from torch import Tensor
 
-from pe_bench.checks.subject import Subject
-from pe_bench.reporting import panels, pictures
+# Fixtures import what they need. The process that hands out tests loads this file too, and its
+# workers would wait for torch to be imported there.
+if TYPE_CHECKING:
+    from golden_arrays import Golden
+    from matplotlib.figure import Figure
 
 DATA = Path(os.environ.get("PE_BENCH_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -44,6 +44,9 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def random_state() -> None:
     """Set the same random state before every test."""
+    import numpy as np
+    import torch
+
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
@@ -52,6 +55,8 @@ def random_state() -> None:
 @pytest.fixture(autouse=True)
 def torch_settings() -> Iterator[None]:
     """Every test begins with the same settings of torch, which commands change for a process."""
+    import torch
+
     precision = torch.get_float32_matmul_precision()
     tf32 = torch.backends.cudnn.allow_tf32
     cudnn_attention = torch.backends.cuda.cudnn_sdp_enabled()
@@ -67,6 +72,10 @@ def torch_settings() -> Iterator[None]:
 @pytest.fixture
 def four_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run checks of encodings with four layers instead of nine, enough for most encodings."""
+    import torch
+
+    from pe_bench.checks.subject import Subject
+
     monkeypatch.setattr(Subject.model, "__defaults__", (torch.float64, 4))
 
 
@@ -81,6 +90,8 @@ def real_documents() -> Path:
 @pytest.fixture(autouse=True, scope="session")
 def cheap_seeds_and_files() -> Iterator[None]:
     """Skip the seeding of absent devices and the flushing of files, which slow down small tests."""
+    import torch
+
     with pytest.MonkeyPatch.context() as patch:
         # torch.manual_seed formats a stack trace for every absent device.
         for device in (torch.cuda, torch.xpu, torch.mtia):
@@ -95,8 +106,9 @@ def cheap_seeds_and_files() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def blank_pictures() -> Iterator[None]:
     """Draw pictures but save empty files, unless a test uses `real_pictures`."""
+    from pe_bench.reporting import pictures
 
-    def save(figure: Figure, paths: Sequence[Path], stamp: str = "") -> None:
+    def save(figure: "Figure", paths: Sequence[Path], stamp: str = "") -> None:
         for path in paths:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
@@ -109,62 +121,16 @@ def blank_pictures() -> Iterator[None]:
 @pytest.fixture
 def real_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Save pictures as real files."""
+    from pe_bench.reporting import panels, pictures
+
     monkeypatch.setattr(pictures, "save", panels.save)
 
 
-FOLDER = Path(__file__).parent / "golden"
-TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
-
-
-class Golden:
-    """The arrays of one file of tests/golden, and the names of those that tests have used."""
-
-    def __init__(self, name: str) -> None:
-        with np.load(FOLDER / f"{name}.npz") as arrays:
-            self.arrays = {key: torch.from_numpy(array) for key, array in arrays.items()}
-        self.used: set[str] = set()
-        self.compared: set[str] = set()
-
-    def __getitem__(self, key: str) -> Tensor:
-        """Return an array as an input."""
-        self.used.add(key)
-        return self.arrays[key]
-
-    def check(
-        self,
-        key: str,
-        actual: Tensor,
-        *,
-        tolerance: float | None = None,
-        where: Tensor | None = None,
-    ) -> None:
-        """Assert that computed numbers equal an array.
-
-        Args:
-            key: name of the array.
-            actual: our numbers, of the same shape and type.
-            tolerance: largest difference, relative to the largest expected value; None: 1e-10 in
-                float64, 1e-5 in float32, 0 for whole numbers.
-            where: entries to compare; None: all.
-        """
-        self.compared.add(key)
-        expected = self[key]
-        assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype), key
-        if where is not None:
-            where = where.expand(expected.shape)
-            actual, expected = actual[where], expected[where]
-        if tolerance is None:
-            tolerance = TOLERANCE.get(expected.dtype, 0)
-        finite = expected.isfinite()
-        assert torch.equal(actual[~finite], expected[~finite]), f"{key}: infinities"
-        actual, expected = actual[finite], expected[finite]
-        error = float((actual - expected).abs().max() / expected.abs().max().clamp(min=1e-30))
-        assert error <= tolerance, f"{key} differs by {error:.1e} of its largest value"
-
-
 @pytest.fixture(scope="module")
-def golden(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Golden]]:
+def golden(request: pytest.FixtureRequest) -> Iterator[Callable[[str], "Golden"]]:
     """Open files, as in golden("rope"); the tests of a module must use all of their arrays."""
+    from golden_arrays import Golden
+
     opened: dict[str, Golden] = {}
 
     def open_file(name: str) -> Golden:

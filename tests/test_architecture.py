@@ -92,6 +92,7 @@ def plugin_files() -> list[Path]:
     return sorted(path for folder in folders for path in folder.rglob("*.py"))
 
 
+@pytest.mark.slow
 def test_plugins_import_the_public_interface_only() -> None:
     for path in plugin_files():
         wrong = units(read(path)) - {"api", path.relative_to(ROOT).parts[0]}

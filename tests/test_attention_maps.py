@@ -112,6 +112,7 @@ def test_weights_are_refused_in_training_and_above_a_size(monkeypatch: pytest.Mo
         model.train().attention_weights(tokens)
 
 
+@pytest.mark.slow
 def test_a_text_has_its_tokens_on_the_axes(
     drawn: list[Figure], capsys: pytest.CaptureFixture[str]
 ) -> None:

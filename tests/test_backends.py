@@ -39,7 +39,7 @@ LONG = [f"{kind}, 1000 x 128" for kind in KINDS]
 CANCELLING = ("cable", "carope", "gpt-oss", "log-temperature")
 # There are no positions in the attention, so only torch's kernel makes a difference.
 ROUNDED = ("abacus", "position-coupling")
-EVERYDAY = [f"{kind}, 63 x 16" for kind in ("rope", "tape")]
+EVERYDAY = [f"{kind}, 63 x 16" for kind in ("rope",)]
 
 
 def shape(channels: int) -> ModelConfig:

@@ -183,6 +183,7 @@ def test_a_title_counts_the_tasks(tables: list[Table]) -> None:
         assert sentences.title(back) == turned.replace("better", "worse")
 
 
+@pytest.mark.slow
 def test_few_seeds_are_not_a_finding(results: Path, small: Path, tmp_path: Path) -> None:
     few = verdicts.judge(read(small, "near"), "good", "plain")
     (line, *_) = sentences.describe(few)

@@ -222,6 +222,7 @@ def test_sign_flips_are_those_of_scipy(seeds: int) -> None:
     assert sign_flip_p(pair[0] - pair[1]) == pytest.approx(expected.pvalue)
 
 
+@pytest.mark.slow
 def test_sign_flips_of_many_seeds_are_random_ones() -> None:
     assert sign_flip_p(np.ones(30)) == 1 / 20_000  # the observed one is always among them
     assert sign_flip_p(np.array([])) == 1 and sign_flip_p(np.zeros(4)) == 1

@@ -693,15 +693,20 @@ def test_files_have_a_record_for_each_length(tmp_path: Path) -> None:
 
 
 SIZED = [
-    ("10M", {}),
     ("125M", {"kv_heads": 4, "qk_norm": "width"}),
-    ("350M", {"layers": 24}),
-    ("350M", {"heads": 12, "qk_norm": "rms"}),
-    ("1B", {}),
     ("1B", {"width": 1536, "mlp_width": 8192}),
-    ("7B", {"kv_heads": 8}),
-    ("70B", {}),
-    ("1T", {}),
+    *(
+        pytest.param(size, given, marks=pytest.mark.slow)
+        for size, given in [
+            ("10M", {}),
+            ("350M", {"layers": 24}),
+            ("350M", {"heads": 12, "qk_norm": "rms"}),
+            ("1B", {}),
+            ("7B", {"kv_heads": 8}),
+            ("70B", {}),
+            ("1T", {}),
+        ]
+    ),
 ]
 
 

@@ -81,6 +81,7 @@ def commands(block: str) -> list[list[str]]:
     return [words[1:] for words in lines if words[:1] == ["pe-bench"]]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_and_its_pages_exist() -> None:
     found = [
         words

@@ -99,6 +99,7 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
     assert "(3 seeds)" in out
 
 
+@pytest.mark.slow
 def test_a_plan_says_why_finished_runs_are_to_do(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -157,6 +157,7 @@ def test_several_grids_are_checked_and_shown_before_one_is_run(
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_time_is_known_from_runs_beside_the_file(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

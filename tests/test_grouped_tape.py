@@ -58,7 +58,7 @@ def test_checks(spec: str, check: str, kv_heads: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("spec", some_slow(SPECS))
+@pytest.mark.parametrize("spec", some_slow(SPECS, []))
 @torch.no_grad()
 def test_backends_and_cache(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)

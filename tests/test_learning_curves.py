@@ -76,6 +76,7 @@ def test_norms_are_those_before_clipping(tmp_path: Path, clip: float) -> None:
     assert curve.lr == tuple(config.lr * scale(step, config) for step in range(2))
 
 
+@pytest.mark.slow
 def test_a_curve_survives_a_kill_and_is_found_later(tmp_path: Path) -> None:
     whole = train_model(make_model(), batch, CONFIG, tmp_path / "whole")
 
@@ -97,6 +98,7 @@ def test_a_curve_survives_a_kill_and_is_found_later(tmp_path: Path) -> None:
     assert whole.curve.loss[-1] == pytest.approx(whole.loss)  # a tenth of 12 steps: the last
 
 
+@pytest.mark.slow
 def test_a_run_keeps_its_curve_also_where_its_model_was_there(toy: Toy, tmp_path: Path) -> None:
     assert toy(fail="b") == (1, ["batch", "batch", "a", "b"])
     assert toy() == (0, ["b"])  # nothing is trained
@@ -138,6 +140,7 @@ def test_a_phase_before_has_its_curve_too(run: Callable[..., pd.DataFrame], tmp_
     assert frame["step"].tolist() == [1, 2, 3, 1, 2]
 
 
+@pytest.mark.slow
 def test_each_subset_that_is_trained_by_itself_has_its_curve(toy: Toy, tmp_path: Path) -> None:
     each = "    trains_each_subset = True\n    headline"
     (tmp_path / "toy.py").write_text(TASK.replace("    headline", each, 1))

@@ -73,6 +73,7 @@ def test_only_trained_models_are_compared(
     assert is_quality(table) == counts
 
 
+@pytest.mark.slow
 def test_adapted_models_are_not_averaged_with_others(tmp_path: Path) -> None:
     for origin in ({}, {"from": {"encoding": "rope", "version": "1"}}):
         for task in ("one", "two"):

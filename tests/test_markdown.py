@@ -33,6 +33,7 @@ def test_text_is_shown_as_it_is(text: str) -> None:
     assert shown(markdown_table(["a", "b"], [[text, "1"]], "lr")) == ["a", "b", line, "1"]
 
 
+@pytest.mark.slow
 def test_names_in_a_leaderboard(tmp_path: Path) -> None:
     for name in ("*a*.py", "_b_.py", "$c$:size=2"):
         put(tmp_path, name, [SCORE, *CURVE])

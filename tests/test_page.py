@@ -115,6 +115,7 @@ def test_everything_is_on_the_page(tmp_path: Path) -> None:
     assert table["runs"]["alibi"][0][3] == "cccccccccc with changes"
 
 
+@pytest.mark.slow
 def test_encodings_of_the_user_come_first(tmp_path: Path) -> None:
     for encoding, value in (("alibi", 3.0), ("rope -> zone.py [lora]", 2.0), ("rope", 1.0)):
         finished = f"2026-02-0{value:.0f}T10:00:00+00:00"

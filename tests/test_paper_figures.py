@@ -78,7 +78,7 @@ def check_texts(figure: Figure) -> None:
     assert overlapping(texts) == []
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", some_slow(WIDTHS, WIDTHS[:1]))
 @pytest.mark.parametrize("kind", some_slow(KINDS, ["one curve"]))
 def test_labels_fit_and_do_not_overlap(tmp_path: Path, kind: str, width: float) -> None:
     rows, views = KINDS[kind]
@@ -190,6 +190,7 @@ def test_a_task_without_figures_is_a_sentence(
     assert "has no figures: choose other tasks" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_colours_are_those_of_the_report(tmp_path: Path) -> None:
     for encoding in ("rope", "alibi", "rope:base=5"):
         put(tmp_path, encoding, [SCORE, *CURVE])

@@ -77,6 +77,7 @@ def test_lower_is_better_and_equal_numbers_are_both_the_best(tmp_path: Path) -> 
     assert lines["FIRE"] == [r"$\infty$"]
 
 
+@pytest.mark.slow
 def test_settings_that_cannot_be_compared_are_separate_tables(tmp_path: Path) -> None:
     for task in ("one", "two"):
         for preset in ("quick", "small"):
@@ -109,6 +110,7 @@ def test_several_tasks_have_their_headlines(tmp_path: Path) -> None:
     assert all(cell.endswith(r"\textsuperscript{b}") for cell in lines["ALiBi"])
 
 
+@pytest.mark.slow
 def test_one_task_has_all_its_scores_in_parts(tmp_path: Path) -> None:
     for encoding in ("rope", "tape", "alibi", "fire", "nope"):
         rows = [replace(SCORE, subset=f"part-{n}", value=n) for n in range(MOST_SCORES)]

@@ -83,6 +83,7 @@ def test_the_counts_of_documents_and_windows(page: ModuleType) -> None:
         assert f"{windows} windows from {documents} documents" in said
 
 
+@pytest.mark.slow
 def test_float32_and_bf16_agree(page: ModuleType) -> None:
     text = " ".join(page.PAGE.read_text(encoding="utf-8").split())
     tables = page.read()
@@ -107,6 +108,7 @@ def test_float32_and_bf16_agree(page: ModuleType) -> None:
     assert 0 < max(usual) < float(limits[1]) and 0 < max(broken) < float(limits[2])
 
 
+@pytest.mark.slow
 def test_the_verdicts_follow_from_the_intervals(tables: dict[str, str]) -> None:
     rows = {}
     for name, *cells in table_cells(tables["zero-shot"]):

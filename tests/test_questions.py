@@ -131,6 +131,7 @@ def test_questions_may_be_older_than_their_runs(results: Path) -> None:
     assert "## Questions asked in advance\n\n- There are no results of new" in text
 
 
+@pytest.mark.slow
 def test_wrong_commands(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="pairs of encodings in quotes"):
         parse_pairs(["tape"], None)

@@ -78,7 +78,7 @@ READERS: dict[str, list[str]] = {
     "export to a table": ["export", "all.csv"],
     "export to a folder": ["export", "sent"],
 }
-EVERYDAY_READERS = ("compare", "export to a table", "export to a folder")
+EVERYDAY_READERS = ("compare", "export to a table")
 
 
 @pytest.mark.parametrize("reader", some_slow(READERS, EVERYDAY_READERS))

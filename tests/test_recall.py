@@ -120,6 +120,7 @@ def test_nth_asks_for_trained_numbers_alone(tmp_path: Path) -> None:
     assert set(np.unique(markers)) == set(range(NTH, NTH + 4))
 
 
+@pytest.mark.slow
 def test_training_begins_with_two_records_and_mixes_kinds(tmp_path: Path) -> None:
     task = make(tmp_path)
     steps = task.train.steps

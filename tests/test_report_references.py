@@ -51,6 +51,7 @@ def scaled(rows: list[Measurement], factor: float) -> list[Measurement]:
     return [replace(row, value=factor * row.value) for row in rows]
 
 
+@pytest.mark.slow
 def test_they_stand_below_the_encodings_and_mark_those_that_are_not_better(tmp_path: Path) -> None:
     put(tmp_path, "rope", [replace(SCORE, value=9.0), *CURVE])
     put(tmp_path, "alibi", [SCORE, *CURVE])
@@ -135,6 +136,7 @@ def test_the_best_baseline_is_that_of_the_direction(tmp_path: Path, metric: str,
     assert [one.name for one in curve.baselines] == [best]
 
 
+@pytest.mark.slow
 def test_parts_have_a_line_each(tmp_path: Path) -> None:
     put(tmp_path, "rope", [SCORE, *PARTS], views=PART_COLUMNS)
     put_baselines(tmp_path, {"guessing": scaled(PARTS, 0.5)})

@@ -245,6 +245,7 @@ def test_guessing_in_context(tmp_path: Path) -> None:
     assert 0.05 < found["cwe"][0] < 0.2 < found["fwe"][0] < 0.7
 
 
+@pytest.mark.slow
 def test_words_that_ignore_the_question_are_far_from_the_answer(tmp_path: Path) -> None:
     task = make(tmp_path, kinds="+".join(NIAH), samples=20)
     rng = np.random.default_rng(0)

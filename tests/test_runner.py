@@ -140,6 +140,7 @@ class Drawing(Encoding):
 '''
 
 
+@pytest.mark.slow
 def test_every_draw_of_an_encoding_is_measured_under_the_seed_of_the_run(
     toy: Toy, tmp_path: Path
 ) -> None:

@@ -232,6 +232,7 @@ def test_few_encodings_in_common(tmp_path: Path, common: list[str], reason: str)
     assert ladder.mark == "unknown" and describe_ladder(ladder)[0] == f"Unknown: {reason}."
 
 
+@pytest.mark.slow
 def test_a_size_with_few_encodings_is_left_out(tmp_path: Path) -> None:
     """Such as an ablation at another depth, in a folder with all results."""
     put_size(tmp_path, 32, MEANS)
@@ -244,6 +245,7 @@ def test_a_size_with_few_encodings_is_left_out(tmp_path: Path) -> None:
     assert said in describe_ladder(ladder)
 
 
+@pytest.mark.slow
 def test_tables_of_three_sizes_have_different_headings(tmp_path: Path) -> None:
     for width in (32, 64, 128):
         put_size(tmp_path, width, MEANS)
@@ -284,6 +286,7 @@ def test_the_report_has_a_section_and_a_picture(tmp_path: Path, real_pictures: N
     assert picture.stat().st_ino != before
 
 
+@pytest.mark.slow
 def test_means_over_tasks_take_the_largest_model_of_each(tmp_path: Path) -> None:
     put_size(tmp_path, 128, MEANS)
     put_size(tmp_path, 32, MEANS)
@@ -296,6 +299,7 @@ def test_means_over_tasks_take_the_largest_model_of_each(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.slow
 def test_marks_by_the_title_of_a_task(tmp_path: Path) -> None:
     assert read_marks(tmp_path) == {}
     (tmp_path / "grid.toml").write_text("task = 'lm'")

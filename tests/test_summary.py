@@ -266,7 +266,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize(
-    "absent", some_slow([*PARTS, *(f"start.{name}" for name in PARTS)], ["train", "start.model"])
+    "absent", some_slow([*PARTS, *(f"start.{name}" for name in PARTS)], ["start.model"])
 )
 def test_settings_of_a_record_may_be_incomplete(absent: str, tmp_path: Path) -> None:
     """No command ends with a traceback because of a record from elsewhere."""

@@ -205,6 +205,7 @@ def test_a_check_alone(what: str, write: Any, tmp_path: Path) -> None:
             assert finding.bad and reason in finding.reason
 
 
+@pytest.mark.slow
 def test_rows_of_the_phase_of_a_subset_are_compared(write: Any, tmp_path: Path) -> None:
     """Each subset has batches with other digits; the second one is evaluated on its batches."""
     path = Path(write("default_rng([seed, step])", "default_rng([seed, step, subset == 'two'])"))

@@ -115,8 +115,9 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"max_train_symbols": 5, "points": 3, "dense": False, "subsets": ("group",)},
     ],
 }
+LONG = ("mqar", "perplexity", "recall", "ruler", "scrolls", "state-tracking")
 CASES = [
-    pytest.param(name, number, marks=pytest.mark.slow if name == "scrolls" or number else ())
+    pytest.param(name, number, marks=pytest.mark.slow if name in LONG or number else ())
     for name, specs in VARIANTS.items()
     for number in range(len(specs))
 ]

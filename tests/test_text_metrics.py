@@ -91,6 +91,7 @@ def test_rgm_standard_error_is_the_delta_method_for_many_examples() -> None:
     assert scores["rgm_stderr"] == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.slow
 def test_rgm_is_zero_with_zero_error_when_no_bigram_ever_matches() -> None:
     scores = score("rgm", ["a c", "c b"], [["a b"], ["a b"]])
     assert (scores["rgm"], scores["rgm_stderr"]) == (0, 0)

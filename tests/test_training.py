@@ -214,6 +214,7 @@ def test_a_training_that_is_stopped_leaves_no_file(
     assert store.final.exists() == (stops is None) and not store.resume.exists()
 
 
+@pytest.mark.slow
 def test_a_stop_is_asked_for_with_the_loss_since_it_was_last(tmp_path: Path) -> None:
     asked: list[tuple[int, float]] = []
 

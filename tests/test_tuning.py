@@ -330,6 +330,7 @@ def rows(batch: Any) -> list[tuple[int, ...]]:
     return [tuple(row) for row in batch.tokens.tolist()]
 
 
+@pytest.mark.slow
 def test_the_last_documents_of_a_text_are_held_out(tmp_path: Path) -> None:
     letters = bytes(range(ord("0"), ord("z"))).decode()
     for part in ("train", "test"):

@@ -439,14 +439,9 @@ def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert re.search(r"^good +– ", out, re.MULTILINE) and "(a)" not in out  # too few seeds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "values",
-    [
-        pytest.param([np.nan] * 3, marks=pytest.mark.slow),
-        pytest.param([np.inf] * 3, marks=pytest.mark.slow),
-        pytest.param([np.nan, np.nan, 99.0], marks=pytest.mark.slow),
-        [99.0, 99.0, np.nan],
-    ],
+    "values", [[np.nan] * 3, [np.inf] * 3, [np.nan, np.nan, 99.0], [99.0, 99.0, np.nan]]
 )
 def test_headlines_that_are_not_finite(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], values: list[float]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import KINDS, some_slow
+from helpers import KINDS
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
@@ -268,12 +268,18 @@ def test_layers_with_windows_of_your_own_are_counted_one_by_one() -> None:
     assert model_cost.find_kinds(Wider, SHAPE) == [[0, 1], [2, 3], [4]]
 
 
-EVERYDAY = "gemma:window=8,every=3"
-OTHERS = ("tape", "hybrid:local=t5,global=alibi,every=2,chunk=7", "irope:chunk=8", "sinks")
+COUNTED = (
+    "gemma:window=8,every=3",
+    "tape",
+    "hybrid:local=t5,global=alibi,every=2,chunk=7",
+    "irope:chunk=8",
+    "sinks",
+)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("real_tensors")
-@pytest.mark.parametrize("spec", some_slow([EVERYDAY, *OTHERS], [EVERYDAY]))
+@pytest.mark.parametrize("spec", COUNTED)
 def test_a_counted_model_costs_the_same(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The count covers all layers and leaves out masked keys."""
     length, rows = 24, 2
@@ -635,6 +641,7 @@ def test_costs_are_counted_for_each_preset_and_encoding(
     assert [row.model.vocab_size for row in small.rows_of("mqar")] == [299]
 
 
+@pytest.mark.slow
 def test_costs_are_written_where_they_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

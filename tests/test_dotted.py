@@ -55,6 +55,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return make
 
 
+@pytest.mark.slow
 def test_a_module_and_a_class(package: Make) -> None:
     name = package(mine=ENCODING, both=SEVERAL)
     module = plugins.load("encoding", f"{name}.mine:rate=2")

@@ -253,6 +253,7 @@ def test_what_changes_further_training_makes_another_run(
         assert made.folder.parts[-3:] == run.folder.parts[-3:]
 
 
+@pytest.mark.slow
 def test_rates_of_further_training_are_given_once(checkpoint: Path, tmp_path: Path) -> None:
     adapt = {"steps": 2, "lr": 0.01}
     shared: dict[str, Any] = {"train": {"length": 32}, "cache": tmp_path, "adapt": adapt}

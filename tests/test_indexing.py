@@ -90,6 +90,7 @@ def test_means_of_sides_and_lengths(tmp_path: Path) -> None:
     assert {cell.curve for cell in task.eval_points("grid")} == {"by-length"}
 
 
+@pytest.mark.slow
 def test_no_table_of_neighbours_knows_the_answers(tmp_path: Path) -> None:
     for name, rows in make(tmp_path).baselines().items():
         if name.endswith("table"):  # strings of four symbols are rows that recur

@@ -315,6 +315,7 @@ def test_tasks_are_needed_in_python_too(folder: Path) -> None:
         python_api.run("nope")
 
 
+@pytest.mark.slow
 def test_a_run_with_other_numbers_is_named(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,7 @@ def lines_of(source: str) -> dict[str, list[str]]:
     return {first: rest for first, *rest in cells}
 
 
+@pytest.mark.slow
 def test_only_the_best_is_bold_beside_its_interval(tmp_path: Path) -> None:
     put_seeds(tmp_path, "rope", GOOD)
     put_seeds(tmp_path, "tape", NEAR)
@@ -92,6 +93,7 @@ def test_settings_that_cannot_be_compared_are_separate_tables(tmp_path: Path) ->
     assert all(rf"\label{{tab:scores-{n}}}" in part for n, part in enumerate(parts, 1))
 
 
+@pytest.mark.slow
 def test_several_tasks_have_their_headlines(tmp_path: Path) -> None:
     tables = []
     for task, easier in (("one", 0.0), ("two", 30.0)):

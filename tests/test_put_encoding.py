@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import some_slow
 from llamas import reference, tokens, write_tokenizer
 from test_inside_transformers import moved, put
 from torch import Tensor
@@ -112,7 +113,7 @@ def test_recomputation_is_turned_on_and_off(rope: Any) -> None:
     assert not rope.is_gradient_checkpointing and not rope.model.recompute
 
 
-@pytest.mark.parametrize("spec", ["tape", DYNAMIC])
+@pytest.mark.parametrize("spec", some_slow(["tape", DYNAMIC], ["tape"]))
 @torch.no_grad()
 def test_a_cache_gives_the_same_logits(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache grows; rows are padded on the left; at the end, rows are selected."""

@@ -35,6 +35,7 @@ def results(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_questions_are_corrected_among_themselves(results: Path) -> None:
     tables = read_tables(results)
     (alone,) = answer(tables, [Question("tape", "rope", ("one",))]).answers
@@ -48,6 +49,7 @@ def test_questions_are_corrected_among_themselves(results: Path) -> None:
     assert answer(read_tables(results), asked) == Answers([alone], [])
 
 
+@pytest.mark.slow
 def test_what_cannot_be_answered_is_named(results: Path) -> None:
     put(results, "one", "late", [1.0, 2.0])
     put(results, "one", "apart", [1.0, 2.0], first_seed=7)

@@ -122,7 +122,7 @@ def test_commands_name_runs_without_a_result(
     assert second.endswith("runs of rope on lm are left out: 1 failed")
 
 
-@pytest.mark.parametrize("how", some_slow(DAMAGES, EVERYDAY))
+@pytest.mark.parametrize("how", some_slow(DAMAGES, ["rows"]))
 def test_functions_warn_of_what_they_leave_out(
     results: Path, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:

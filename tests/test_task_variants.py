@@ -115,12 +115,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"max_train_symbols": 5, "points": 3, "dense": False, "subsets": ("group",)},
     ],
 }
-LONG = ("mqar", "perplexity", "recall", "ruler", "scrolls", "state-tracking")
-CASES = [
-    pytest.param(name, number, marks=pytest.mark.slow if name in LONG or number else ())
-    for name, specs in VARIANTS.items()
-    for number in range(len(specs))
-]
+CASES = [(name, number) for name, specs in VARIANTS.items() for number in range(len(specs))]
 
 
 def make(name: str, number: int, folder: Path) -> Task:
@@ -401,6 +396,7 @@ def overlaps(pairs: Sequence[tuple[str, Sequence[str]]]) -> Any:
     return np.array(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "number"), CASES)
 def test_variants_are_what_they_were(
     name: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

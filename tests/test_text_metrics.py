@@ -97,6 +97,7 @@ def test_rgm_is_zero_with_zero_error_when_no_bigram_ever_matches() -> None:
     assert (scores["rgm"], scores["rgm_stderr"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_rouge_compares_words_not_stems() -> None:
     assert score("rgm", ["walked dogs"], [["walks dog"]])["rouge1"] == 0
 

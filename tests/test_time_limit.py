@@ -83,6 +83,7 @@ def test_repeated_calls_finish_a_run_with_the_same_numbers(
     assert (folder / "rows.csv").read_text() == whole.read_text()
 
 
+@pytest.mark.slow
 def test_other_runs_go_on_and_a_larger_limit_suffices(
     toy: Toy, tmp_path: Path, a_minute_per_look: None
 ) -> None:

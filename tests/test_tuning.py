@@ -117,6 +117,7 @@ def trials(tmp_path: Path, encoding: str = "nope") -> list[str]:
     return [f"{show_rate(trial['lr'])} {trial['seed']}" for trial in tried]
 
 
+@pytest.mark.slow
 def test_the_best_held_out_loss_chooses(toy: Toy, tmp_path: Path) -> None:
     code, trained = toy("--tune", "--seeds", "0", "1")
     found = kept(tmp_path)

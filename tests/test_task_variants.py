@@ -115,7 +115,12 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"max_train_symbols": 5, "points": 3, "dense": False, "subsets": ("group",)},
     ],
 }
-CASES = [(name, number) for name, specs in VARIANTS.items() for number in range(len(specs))]
+EVERYDAY = {("perplexity", 0)}
+CASES = [
+    pytest.param(name, number, marks=() if (name, number) in EVERYDAY else pytest.mark.slow)
+    for name, specs in VARIANTS.items()
+    for number in range(len(specs))
+]
 
 
 def make(name: str, number: int, folder: Path) -> Task:
@@ -396,7 +401,6 @@ def overlaps(pairs: Sequence[tuple[str, Sequence[str]]]) -> Any:
     return np.array(found)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "number"), CASES)
 def test_variants_are_what_they_were(
     name: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -66,9 +66,15 @@ def cost_of(encoding: MakeEncoding) -> ModelCost:
 
 
 @pytest.fixture
-def real_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+def fake_tensors() -> None:
+    """Count on tensors without numbers, as commands do, which is faster for a large model."""
+
+
+@pytest.fixture(autouse=True)
+def real_tensors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Count on real tensors, which is faster for a tiny model and gives the same numbers."""
-    monkeypatch.setattr(model_cost, "FakeTensorMode", nullcontext)
+    if "fake_tensors" not in request.fixturenames:
+        monkeypatch.setattr(model_cost, "FakeTensorMode", nullcontext)
 
 
 def test_lines_and_windows() -> None:
@@ -117,11 +123,13 @@ def test_a_larger_vocabulary_costs_more() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fake_tensors")
 def test_a_large_model_has_no_real_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_cost, "_with_more_words", None)  # the count on real tensors
     assert measure(plugins.load("encoding", "rope").make, SHAPE.changed(layers=1)).decode(9) > 0
 
 
+@pytest.mark.usefixtures("fake_tensors")
 def test_numbers_that_an_encoding_reads_are_real(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such an encoding cannot be counted on fake tensors."""
 
@@ -139,7 +147,6 @@ def test_numbers_that_an_encoding_reads_are_real(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_tensors")
 def test_generation_is_counted_in_evaluation() -> None:
     """This encoding has a product for each row of a table and, in evaluation, each token."""
 
@@ -160,7 +167,6 @@ def test_generation_is_counted_in_evaluation() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_tensors")
 def test_rows_that_are_too_long_are_not_counted() -> None:
     class Few(Encoding):
         max_position = 24
@@ -278,7 +284,6 @@ COUNTED = (
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_tensors")
 @pytest.mark.parametrize("spec", COUNTED)
 def test_a_counted_model_costs_the_same(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The count covers all layers and leaves out masked keys."""
@@ -306,6 +311,7 @@ def test_a_counted_model_costs_the_same(spec: str, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*KINDS, "path", "gemma", "streaming-llm"])
+@pytest.mark.usefixtures("fake_tensors")
 def test_every_kind_of_encoding_can_be_counted(name: str) -> None:
     shape = replace(SHAPE, layers=2, train_length=32)
     found = measure(plugins.load("encoding", name).make, shape)
@@ -314,7 +320,6 @@ def test_every_kind_of_encoding_can_be_counted(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_tensors")
 def test_layers_of_your_own_kinds() -> None:
     class Every(Encoding):
         shared = False
@@ -350,6 +355,7 @@ def test_recomputing_keeps_less_and_does_more() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ["tape", "fire"])
+@pytest.mark.usefixtures("fake_tensors")
 def test_rows_with_numbers_tell_the_same(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = cost(spec)
 
@@ -391,13 +397,17 @@ def test_the_length_of_training_does_not_change_generation() -> None:
         assert short.prefill(tokens) == pytest.approx(long.prefill(tokens))
 
 
+@cache
+def cost_of_short_rows(name: str) -> ModelCost:
+    shape = replace(SHAPE, layers=4, train_length=8)
+    return measure(plugins.load("encoding", name).make, shape)
+
+
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_tensors")
 @pytest.mark.parametrize("name", plugins.names("encoding"))
 def test_no_encoding_is_cheaper_than_none(name: str) -> None:
     """Encodings that show each query only some keys are compared at a single key."""
-    shape = replace(SHAPE, layers=4, train_length=8)
-    found, plain = (measure(plugins.load("encoding", each).make, shape) for each in (name, "nope"))
+    found, plain = cost_of_short_rows(name), cost_of_short_rows("nope")
     sees_all = all(layer.visible == EVERYTHING for layer in found.layers)
     for tokens in (1, 64, 100_000) if sees_all else (1,):
         assert found.decode(tokens) >= plain.decode(tokens) * (1 - 1e-9)
@@ -472,6 +482,7 @@ def test_overrides_count() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fake_tensors")
 def test_memory_grows_with_the_rows_at_once() -> None:
     def memory(rows: int) -> float:
         options = RunOptions(preset="mid", train={"micro_batch": rows})
@@ -482,6 +493,7 @@ def test_memory_grows_with_the_rows_at_once() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fake_tensors")
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", "--encoding", "rope", "nope", "--task", "mqar", "properties"]) == 0
     text = capsys.readouterr().out
@@ -501,6 +513,7 @@ def test_the_command_at_lengths(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fake_tensors")
 def test_every_preset_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     words = "cost --encoding nope --task mqar --preset all"
     assert main(words.split()) == 0
@@ -511,6 +524,7 @@ def test_every_preset_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fake_tensors")
 def test_a_file_has_the_numbers_of_the_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
+from pe_bench.layers import Layers
+from pe_bench.registry import plugins
 from pe_bench.results.items import Items, Place, read_items, recompute, write_items
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
@@ -27,6 +29,17 @@ from pe_bench.train.training_result import TrainingResult
 AnyTask = TypeVar("AnyTask", bound=Task)
 KINDS = ("nope", "rope", "alibi", "cope", "randpe", "tape")
 """Encodings that act at different places; a test of all encodings is slow beyond these."""
+
+
+def has_code(name: str) -> bool:
+    """Return whether an encoding has methods; hybrids of published models only choose options."""
+    cls: type[Encoding] = plugins.load("encoding", name).cls
+    methods = {key for key, value in vars(cls).items() if callable(value)} - {"__init__"}
+    return not issubclass(cls, Layers) or cls.__base__ is Layers or bool(methods)
+
+
+CODED = [name for name in plugins.names("encoding") if has_code(name)]
+"""Encodings with code; tests of a decoder leave out the other ones, as they test `hybrid`."""
 
 NO_MEANS = {"effective_length"}
 """Metrics that are not means over items."""

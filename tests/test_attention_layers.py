@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from helpers import some_slow
+from helpers import CODED, some_slow
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -12,14 +12,13 @@ import pe_bench
 from pe_bench.decoder.block import Block
 from pe_bench.decoder.forward_pass import ForwardPass
 from pe_bench.encoding import StatefulEncoding
-from pe_bench.registry import plugins
 
 CONFIG = pe_bench.ModelConfig(
     layers=2, heads=2, width=16, mlp_width=16, vocab_size=32, train_length=16, init_std=0.3,
     digit_ids=(1, 2), separator_ids=(3,),
 )  # fmt: skip
 LENGTH = 12
-NAMES = [*plugins.names("encoding"), "hybrid:local=nope,global=tape", "hybrid:window=4"]
+NAMES = [*CODED, "hybrid:local=nope,global=tape", "hybrid:window=4"]
 UNCACHED = "rope:scaling=dynamic-ntk,factor=2"
 
 

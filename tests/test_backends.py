@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import KINDS, some_slow
+from helpers import CODED, KINDS, some_slow
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import flex_attention as torch_flex
@@ -25,7 +25,7 @@ from pe_bench.registry import plugins
 
 OTHERS = [backend for backend in BACKENDS if backend != "eager"]
 SPECS = [
-    *plugins.names("encoding"),
+    *CODED,
     "kerple:form=power-weighted",
     "dape:base=fire",
     "path:gate=fox",

@@ -6,7 +6,7 @@ from dataclasses import MISSING, fields
 
 import pytest
 import torch
-from helpers import KINDS, some_slow
+from helpers import CODED, KINDS, some_slow
 from torch import Tensor
 
 from pe_bench.checks.encodings import CHECKS
@@ -54,7 +54,7 @@ def test_shipped_encodings(spec: str, check: str) -> None:
         assert str(claim)
 
 
-@pytest.mark.parametrize("name", some_slow(NAMES, [*KINDS, "fox", "path", "repo", "wall"]))
+@pytest.mark.parametrize("name", some_slow(CODED, [*KINDS, "fox", "path", "repo", "wall"]))
 @pytest.mark.usefixtures("four_layers")
 def test_grouped_queries(name: str) -> None:
     """Four query heads share two key heads; the cache holds only the keys of two heads."""
@@ -69,7 +69,7 @@ def test_grouped_queries(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CODED)
 def test_nine_layers_in_bfloat16(name: str) -> None:
     """Errors add up from layer to layer."""
     assert CHECKS["bfloat16"](Subject(plugins.load("encoding", name).make)) is None

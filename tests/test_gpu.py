@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import KINDS, some_slow, train_model, weights
+from helpers import CODED, KINDS, some_slow, train_model, weights
 from scripts import load_script
 from torch import Tensor
 from torch._dynamo import config
@@ -29,7 +29,6 @@ from pe_bench.decoder.logits import LogitTerms
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
-from pe_bench.layers import Layers
 from pe_bench.positions import random_ids
 from pe_bench.registry import plugins
 from pe_bench.runs import memory
@@ -82,7 +81,7 @@ def test_a_training_step_never_waits_for_the_device(name: str, length: int) -> N
 
 
 @pytest.mark.usefixtures("without_autocast")
-@pytest.mark.parametrize("name", some_slow(NAMES))
+@pytest.mark.parametrize("name", some_slow(CODED))
 @torch.no_grad()
 def test_decoding_a_token_never_waits_for_the_device(name: str) -> None:
     model = make_model(name).to("meta").eval()
@@ -94,16 +93,10 @@ def test_decoding_a_token_never_waits_for_the_device(name: str) -> None:
 
 
 UNTRACED = {"fox", "cable", "randpe"}  # autograd.Function of blocks, draws on the CPU
-NAMED_HYBRIDS = {
-    name
-    for name in NAMES
-    if issubclass(plugins.load("encoding", name).cls, Layers) and name not in ("hybrid", "llama4")
-}
-"""Hybrids of published models, which have no code besides their options."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({*NAMES} - UNTRACED - NAMED_HYBRIDS))
+@pytest.mark.parametrize("name", [name for name in CODED if name not in UNTRACED])
 def test_hooks_do_not_break_a_compiled_graph_under_autocast(name: str) -> None:
     model = make_model(name).train()
     tokens = torch.arange(24).view(2, 12) % 12
@@ -228,7 +221,7 @@ def test_answers_are_the_same_where_memory_is_scarce() -> None:
     assert set(scarce.seen[1:]) == {2}
 
 
-@pytest.mark.parametrize("name", some_slow(NAMES))
+@pytest.mark.parametrize("name", some_slow(CODED))
 @torch.no_grad()
 def test_columns_behind_the_queries_change_nothing(
     name: str, monkeypatch: pytest.MonkeyPatch

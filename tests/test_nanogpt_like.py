@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import some_slow
+from helpers import CODED, some_slow
 from scripts import load_script
 
 import pe_bench
-from pe_bench.registry import plugins
 
 
 def example() -> Any:
@@ -17,7 +16,7 @@ def example() -> Any:
 
 @pytest.mark.parametrize(
     "spec",
-    some_slow([*plugins.names("encoding"), "rope:scaling=dynamic-ntk,factor=2"], ["rope", "tape"]),
+    some_slow([*CODED, "rope:scaling=dynamic-ntk,factor=2"], ["rope", "tape"]),
 )
 def test_it_learns_and_generates(spec: str) -> None:
     """Generated tokens beyond the training length are equal with and without a cache."""

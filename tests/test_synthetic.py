@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers import some_slow
+from helpers import CODED, some_slow
 from torch import Tensor
 
 from pe_bench.config import IGNORE, ModelConfig
@@ -112,7 +112,7 @@ def by_decoding(model: Decoder, items: Sequences) -> list[bool]:
     return found
 
 
-@pytest.mark.parametrize("spec", some_slow(NAMES, everyday=("cope",)))
+@pytest.mark.parametrize("spec", some_slow(CODED, everyday=("cope",)))
 def test_one_forward_pass_is_greedy_decoding(spec: str) -> None:
     model = decoder(spec)
     items = rows_half_right(model, 20)

@@ -10,7 +10,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 import torch
-from helpers import some_slow
+from helpers import CODED, some_slow
 
 from pe_bench.config import IGNORE, ModelConfig
 from pe_bench.decoder.model import Decoder
@@ -43,7 +43,7 @@ REMAPS = {
     for name in plugins.names("encoding")
     if issubclass(plugins.load("encoding", name).cls, Remap)
 }
-NAMES = [n + ":train_remapped=true" * (n in REMAPS) for n in plugins.names("encoding")]
+NAMES = [n + ":train_remapped=true" * (n in REMAPS) for n in CODED]
 VARIANTS = (
     "randpe:evaluation=even",
     "randpe:per_layer=true",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import some_slow, train_model, weights
+from helpers import CODED, some_slow, train_model, weights
 from torch import Tensor, nn
 
 from pe_bench.config import IGNORE, ModelConfig, TrainConfig
@@ -162,7 +162,7 @@ def test_it_learns(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", plugins.names("encoding"))
+@pytest.mark.parametrize("spec", CODED)
 def test_bf16_trains_and_keeps_float32_weights(tmp_path: Path, spec: str) -> None:
     model = make_model(spec)
     trained = train_model(model, batch, CONFIG, tmp_path, "bf16")
@@ -292,7 +292,7 @@ def gradients(model: Decoder, *, recompute: bool) -> tuple[dict[str, Tensor], in
     return {name: grad.clone() for name, grad in found.items()}, kept
 
 
-@pytest.mark.parametrize("name", some_slow(plugins.names("encoding")))
+@pytest.mark.parametrize("name", some_slow(CODED))
 def test_recomputed_activations_give_the_same_gradients(name: str) -> None:
     model = make_model(name).train()
     whole, much = gradients(model, recompute=False)

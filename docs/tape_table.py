@@ -1,4 +1,4 @@
-"""Write the tables in docs/tape.md: TAPE and RoPE on every task, ablations, sizes of states.
+"""Write the tables in docs/tape.md: TAPE and RoPE on every task, ablations, depth, sizes of states.
 
     python docs/tape_table.py
 
@@ -31,8 +31,10 @@ PAGE = ROOT / "docs" / "tape.md"
 WIDTH = 110  # characters of a line of the page
 PAIR = ("tape", "rope")
 LAYERS = 4  # of the models with updates in some layers only
+DEEPER = (3,)  # layers of the models that compare depths with those of the preset
 BLOCK = "tape against rope"
 TUNED, EQUAL_RATES, BY_LAYER = "ablations", "ablations at equal rates", "ablations by layer"
+DEPTH = "depth"
 STATES = "sizes of states"
 ABLATED = ["p", "p (Holm)", "learned"]
 HEADER = [
@@ -48,6 +50,7 @@ def main() -> None:
     text = replace_block(text, BLOCK, compose(found, read_main_set()))
     for name, tables in read_ablations().items():
         text = replace_block(text, name, compose_ablations(tables))
+    text = replace_block(text, DEPTH, compose_depths(read_depths()))
     text = replace_block(text, STATES, compose_states())
     write_atomic(PAGE, text)
 
@@ -72,11 +75,24 @@ def read_ablations() -> dict[str, list[Table]]:
             continue
         if not settings.get("tune"):
             found[EQUAL_RATES].append(table)
-        elif settings["model"]["layers"] == LAYERS:
+        elif layers_of(table) == LAYERS:
             found[BY_LAYER].append(table)
-        else:
+        elif layers_of(table) not in DEEPER:
             found[TUNED].append(table)
     return found
+
+
+def read_depths() -> list[Table]:
+    """Return the tables of `mqar` with several numbers of layers and equal width."""
+    preset, _ = read_ablations()[TUNED]
+    tables = read_tables(ROOT / "results" / "tape")
+    deeper = [table for table in tables if layers_of(table) in DEEPER]
+    return sorted([preset, *deeper], key=layers_of)
+
+
+def layers_of(table: Table) -> int:
+    """Return the number of layers of the models."""
+    return int(table.about.settings["model"]["layers"])
 
 
 def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
@@ -173,6 +189,27 @@ def _ablation(table: Table, differences: Sequence[Difference], name: str) -> lis
             p_values = [Markdown(show_p(p)) for p in (found.p_alone, found.p_value)]
             return [f"{mean:.1f}", interval, *p_values, count]
     return [f"{mean:.1f}", *[ABSENT] * 3, count]
+
+
+def compose_depths(tables: Sequence[Table]) -> str:
+    """Return the scores of TAPE and RoPE, and their difference, at each number of layers."""
+    rows = []
+    for table in tables:
+        means = table.headline_means()
+        (found,) = [
+            one for one in compare_table(table, PAIR[1]).to_reference if one.first == PAIR[0]
+        ]
+        rows.append(
+            [
+                str(layers_of(table)),
+                *(f"{means[name]:.1f}" for name in PAIR),
+                f"{found.value:+.1f} ({found.low:+.1f} to {found.high:+.1f})",
+                learned(table),
+                ", ".join(rates(table, name) for name in PAIR),
+            ]
+        )
+    columns = [*("layers", "tape, %", "rope, %", "difference (95 % interval)"), *HEADER[-2:]]
+    return markdown_table(columns, rows, "r" * len(columns))
 
 
 def compose_states() -> str:

@@ -104,6 +104,20 @@ def test_what_the_page_says_about_the_ablations(
     }}  # fmt: skip
 
 
+def test_what_the_page_says_about_depth(page: ModuleType) -> None:
+    found = find_block(page.PAGE.read_text(encoding="utf-8"), page.DEPTH)
+    tables = page.read_depths()
+    assert found == page.compose_depths(tables)
+    shallow, deeper = tables
+    means = shallow.headline_means(), deeper.headline_means()
+    assert all(means[1][name] < means[0][name] for name in page.PAIR)  # both lower
+    (few,), (more,) = (
+        [d for d in compare_table(t, "rope").to_reference if d.first == "tape"] for t in tables
+    )
+    assert f"The difference is {more.value:.1f} points instead of {few.value:.1f}" in page_text()
+    assert more.low < few.value < more.value < more.high
+
+
 def test_what_the_page_says_about_recall(
     page: ModuleType, ablations: dict[str, list[Table]]
 ) -> None:

@@ -85,7 +85,8 @@ def read_ablations() -> dict[str, list[Table]]:
 def read_depths() -> list[Table]:
     """Return the tables of `mqar` with several numbers of layers and equal width."""
     preset, _ = read_ablations()[TUNED]
-    tables = read_tables(ROOT / "results" / "tape")
+    task = preset.about.task
+    tables = [t for t in read_tables(ROOT / "results" / "tape") if t.about.task == task]
     deeper = [table for table in tables if layers_of(table) in DEEPER]
     return sorted([preset, *deeper], key=layers_of)
 

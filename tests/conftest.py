@@ -19,6 +19,8 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import pytest
 
+pytest.register_assert_rewrite("golden_arrays")
+
 # Fixtures import what they need. The process that hands out tests loads this file too, and its
 # workers would wait for torch to be imported there.
 if TYPE_CHECKING:

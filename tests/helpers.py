@@ -28,18 +28,20 @@ from pe_bench.train.training_result import TrainingResult
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 KINDS = ("nope", "rope", "alibi", "cope", "randpe", "tape")
-"""Encodings that act at different places; a test of all encodings is slow beyond these."""
+"""Encodings that act at different places; by default, tests of all others are slow."""
 
 
 def has_code(name: str) -> bool:
-    """Return whether an encoding has methods; hybrids of published models only choose options."""
+    """Return whether an encoding is more than options of a hybrid, as of a published model."""
     cls: type[Encoding] = plugins.load("encoding", name).cls
-    methods = {key for key, value in vars(cls).items() if callable(value)} - {"__init__"}
-    return not issubclass(cls, Layers) or cls.__base__ is Layers or bool(methods)
+    if not issubclass(cls, Layers) or cls.__base__ is Layers:
+        return True
+    members = (value for key, value in vars(cls).items() if not key.startswith("__"))
+    return any(callable(each) or isinstance(each, (property, classmethod)) for each in members)
 
 
-CODED = [name for name in plugins.names("encoding") if has_code(name)]
-"""Encodings with code; tests of a decoder leave out the other ones, as they test `hybrid`."""
+CODED = [*(name for name in plugins.names("encoding") if has_code(name)), "hybrid:window=4"]
+"""Encodings with code, and a window. Tests of a decoder need no other options of hybrids."""
 
 NO_MEANS = {"effective_length"}
 """Metrics that are not means over items."""

@@ -111,7 +111,7 @@ def test_encodings_read_no_files() -> None:
     for path in plugin_files():
         if path.relative_to(ROOT).parts[0] == "encodings":
             source = read(path)
-            assert not readers & {name.partition(".")[0] for name in imported(read(path))}, path
+            assert not readers & {name.partition(".")[0] for name in imported(source)}, path
             assert "open(" not in source, path
 
 

@@ -17,8 +17,8 @@ from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
 from pe_bench.runs.run import Run
 
-Cell = tuple[str, str, int, str, str, int, tuple[int, ...]]
-"""Task, encoding, seed, preset, protocol, width, and the seeds that choose learning rates."""
+Cell = tuple[str, str, int, str, str, int, int, float | None, tuple[int, ...]]
+"""Task, encoding, seed, preset, protocol, layers, width, a given rate, and seeds of a search."""
 
 
 def plan(spec: GridSpec) -> list[Run]:
@@ -36,7 +36,9 @@ def of_run(run: Run) -> Cell:
         run.seed,
         context.preset,
         context.protocol,
+        run.resolved.model.layers,
         run.resolved.model.width,
+        None if tuning else run.resolved.task.train.lr,
         tuning.seeds if tuning else (),
     )
 
@@ -49,7 +51,9 @@ def of_record(record: RunRecord) -> Cell:
         record.seed,
         record.preset,
         record.protocol,
+        record.settings["model"]["layers"],
         record.settings["model"]["width"],
+        None if tune else record.settings["train"]["lr"],
         tuple(tune["seeds"]) if tune else (),
     )
 

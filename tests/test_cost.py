@@ -225,8 +225,9 @@ def test_products_are_counted_where_they_are() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("fake_tensors")
 def test_products_and_parameters_are_those_of_the_formula() -> None:
-    found = cost()
+    found = measure(plugins.load("encoding", "nope").make, SHAPE)
     assert (found.weights, found.cacheable, found.max_position) == (
         4 * found.parameters,
         True,
@@ -357,7 +358,7 @@ def test_recomputing_keeps_less_and_does_more() -> None:
 @pytest.mark.parametrize("spec", ["tape", "fire"])
 @pytest.mark.usefixtures("fake_tensors")
 def test_rows_with_numbers_tell_the_same(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = cost(spec)
+    expected = measure(plugins.load("encoding", spec).make, SHAPE)  # `cost` is kept of real tensors
 
     class Refuses:
         def __enter__(self) -> None:
@@ -395,6 +396,22 @@ def test_the_length_of_training_does_not_change_generation() -> None:
     for tokens in (128, 4096):
         assert short.decode(tokens) == pytest.approx(long.decode(tokens))
         assert short.prefill(tokens) == pytest.approx(long.prefill(tokens))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CODED)
+def test_training_is_not_cheaper_than_without_positions(name: str) -> None:
+    shape = replace(SHAPE, layers=2, train_length=8)
+    found, plain = (
+        sum(
+            count.products
+            for count in count_step(
+                Decoder(shape, plugins.load("encoding", each).make).train(), 1, 8, narrow=False
+            )
+        )
+        for each in (name, "nope")
+    )
+    assert found >= plain
 
 
 @cache

@@ -96,9 +96,7 @@ def test_a_damaged_file_is_named_and_made_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "file", ["run.json", *(pytest.param(x, marks=pytest.mark.slow) for x in FILES[:2])]
-)
+@pytest.mark.parametrize("file", ["run.json", *FILES[:2]])
 def test_a_damaged_run_hurts_no_other(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str
 ) -> None:

@@ -27,7 +27,7 @@ SPECS = [
 ]
 
 
-NINE_LAYERS = {*NAMES} - {*KINDS}
+NINE_LAYERS = {*CODED} - {*KINDS}
 """Encodings that are checked in bfloat16 with nine layers only."""
 
 
@@ -73,6 +73,13 @@ def test_grouped_queries(name: str) -> None:
 def test_nine_layers_in_bfloat16(name: str) -> None:
     """Errors add up from layer to layer."""
     assert CHECKS["bfloat16"](Subject(plugins.load("encoding", name).make)) is None
+
+
+def test_hybrids_without_code() -> None:
+    assert {*NAMES} - {*CODED} == {
+        *("cohere2", "gemma", "gemma2", "gemma3"),
+        *("llama4", "olmo3", "rnope-swa", "smollm3"),
+    }
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from pe_bench.reporting import paired
 from pe_bench.reporting.page.write import write_page
 from pe_bench.reporting.tables import make_tables
 from pe_bench.reporting.task_summary import find_blocks
+from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
 from pe_bench.results.views import Column, Curve
 
@@ -50,11 +51,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the page of the committed results."""
     records = [one for one in read_records(RESULTS) if one.task.startswith(TASKS)]
     records = [one for one in records if one.encoding in ENCODINGS and one.seed <= 5]
+    return write(records, tmp_path_factory.mktemp("page"))
+
+
+def write(records: Sequence[RunRecord], folder: Path) -> Path:
+    """Write the page of some runs."""
     tables = make_tables(records)
     compared = [paired.compare_table(table) for table in tables]
-    return write_page(
-        tmp_path_factory.mktemp("page"), tables, compared, records, find_blocks(tables)
-    )
+    return write_page(folder, tables, compared, records, find_blocks(tables))
 
 
 def visit(browser: Any, path: Path, size: str = "desk", scheme: str = "light") -> Page:
@@ -85,6 +89,15 @@ def shown(page: Page, table: str) -> list[str]:
     rows = page.locator(f"table[data-table='{table}'] tbody tr[data-e]:visible th")
     found: list[str] = rows.all_inner_texts()
     return [text.strip() for text in found]
+
+
+def test_long_labels_fit(browser: Any, tmp_path: Path) -> None:
+    """Labels of published models have more characters than a phone has in a line."""
+    records = read_records(RESULTS.parent / "pretrained")
+    assert max(len(record.encoding) for record in records) > 60
+    page = visit(browser, write(records, tmp_path), "phone")
+    assert page.evaluate("document.documentElement.scrollWidth") == SIZES["phone"][0]
+    close(page)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

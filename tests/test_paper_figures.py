@@ -78,7 +78,7 @@ def check_texts(figure: Figure) -> None:
     assert overlapping(texts) == []
 
 
-@pytest.mark.parametrize("width", some_slow(WIDTHS, WIDTHS[:1]))
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("kind", some_slow(KINDS, []))
 def test_labels_fit_and_do_not_overlap(tmp_path: Path, kind: str, width: float) -> None:
     rows, views = KINDS[kind]

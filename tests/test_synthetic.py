@@ -32,8 +32,6 @@ from pe_bench.sequences.scoring import (
     teacher_forced,
 )
 
-NAMES = plugins.names("encoding")
-
 
 def sequences() -> Sequences:
     """Return three rows: 5 6 | 9 | 7 8 END, 5 | 9 | 7 END and 9 | END."""

@@ -392,9 +392,7 @@ def test_a_synthetic_task_refuses_what_has_no_effect(name: str, tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", some_slow([name for name in TASKS if len(CLASSES[name].all_subsets) > 1], QUICK)
-)
+@pytest.mark.parametrize("name", [name for name in TASKS if len(CLASSES[name].all_subsets) > 1])
 def test_subsets_that_do_not_exist(name: str, tmp_path: Path) -> None:
     known = resolve(RunOptions(cache=tmp_path), name).task.all_subsets[0]
     with pytest.raises(InputError, match=rf"no subset '{known}x' \(did you mean '{known}'\?\)"):

@@ -94,7 +94,7 @@ def test_a_dry_run_shows_the_plan_and_does_nothing(
     assert re.search(
         r"^to do    nope · toy\.py · seed 0 \(begun, about \d+ s\)$", out, re.MULTILINE
     )
-    assert "from 1 earlier run here" in out
+    assert "from 1 earlier run on such a device" in out
     assert "skipped: abacus · toy.py: abacus needs tokens for single digit" in out
     assert "(3 seeds)" in out
 
@@ -274,7 +274,7 @@ def test_an_overview_has_words_for_everything() -> None:
     )
     reasons = [f"skipped: x{n} · a: no digits" for n in range(1, 10)]
     reasons = ["skipped: x0 · a: no digits (2 seeds)", *reasons, "... and 1 more"]
-    since = "from 1 earlier run here; and 1 runs without an estimate"
+    since = "from 1 earlier run on such a device; and 1 runs without an estimate"
     times = {1: f"about 40 min, {since}", 2: f"about 30 min, 2 at once, {since}",
              None: f"about 40 min one after the other, {since}"}  # fmt: skip
     for lanes, words in times.items():
@@ -291,10 +291,10 @@ def test_an_overview_has_words_for_everything() -> None:
     few = replace(view, skipped=[], died=[], begun=frozenset(), estimates=known, used=4, done=[])
     assert few.lines(3) == [
         "3 runs: 0 done, 3 to do",
-        "time: about 60 s, 3 at once, from 4 earlier runs here",
+        "time: about 60 s, 3 at once, from 4 earlier runs on such a device",
     ]
     none = replace(few, to_do=to_do[:1], estimates={titles[0]: None})
-    unknown = "time: unknown, because no run of such a task has finished here yet"
+    unknown = "time: unknown, because no run of such a task has finished on such a device yet"
     assert none.lines(1) == ["1 run: 0 done, 1 to do", unknown]
     assert none.seconds(1) == 0.0
     assert replace(few, done=to_do[:1], to_do=[], estimates={}).lines(1) == [

@@ -166,9 +166,27 @@ def test_time_is_known_from_runs_beside_the_file(
     path = write(tmp_path / "sent", "task = './toy.py'\nencoding = 'rope'\nseeds = [1, 2]")
     capsys.readouterr()
     assert main(["run", path, "--dry-run", "--results", "elsewhere"]) == 0
-    assert "from 1 earlier run here" in capsys.readouterr().out
+    assert "from 1 earlier run on such a device" in capsys.readouterr().out
+    assert (
+        main(
+            [
+                "run",
+                "--encoding",
+                "rope",
+                "--task",
+                "./toy.py",
+                "--seeds",
+                "3",
+                "--dry-run",
+                "--results",
+                ".",
+            ]
+        )
+        == 0
+    )  # a folder with the export "sent"
+    assert "from 1 earlier run on such a device" in capsys.readouterr().out
     assert main(["run", path, "--dry-run"]) == 0  # the exported run is in the same folder
-    assert "from 1 earlier run here" in capsys.readouterr().out
+    assert "from 1 earlier run on such a device" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -135,6 +136,20 @@ def test_encodings_of_the_user_come_first(tmp_path: Path) -> None:
     assert table["ranking"] == ["rope -> zone.py [lora]", "rope", "alibi"]
     tasks = [link for link in page.links if link.startswith("#task-")]
     assert tasks[:2] == ["#task-lm", "#task-earlier"]
+
+
+def test_runs_of_the_folder_stand_above_those_of_exports(tmp_path: Path) -> None:
+    put(tmp_path, "rope", [SCORE, *CURVE])
+    own = put(tmp_path, "alibi", [replace(SCORE, value=12.5), *CURVE], 1)
+    assert "Runs of this folder" not in " ".join(read_page(tmp_path).texts)  # all are
+    records = read_records(tmp_path)
+    write_export(tmp_path / "sent", [one for one in records if one.encoding == "rope"])
+    shutil.rmtree(next((tmp_path / "runs").glob("*/rope")))
+    page = read_page(tmp_path)
+    text = " ".join(" ".join(page.texts).split())
+    section = text.partition("come from exports inside the folder.")[2].partition(" Tasks ")[0]
+    assert own.parent.name == "alibi" and "alibi" in section and "12.50" in section
+    assert "rope" not in section and "#own" in page.links
 
 
 @pytest.mark.slow

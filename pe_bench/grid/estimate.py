@@ -1,9 +1,9 @@
-"""Estimated durations of runs, from the durations of earlier runs in the same results folder."""
+"""Estimated durations of runs, from the durations of earlier runs and of exports beside them."""
 
 import json
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,10 +153,26 @@ def find_records(*folders: Path) -> list[RunRecord]:
             with suppress(OSError, ValueError, RecursionError):
                 content = json.loads(read_regular(path, LARGEST))
                 found.append(RunRecord.from_json(content, path.parent))
-        with suppress(OSError, ValueError, RecursionError):
-            content = json.loads(read_regular(folder / EXPORTED, LARGEST))
-            found += records_of_export(content, folder)
-    return list({key_of(record): record for record in found}.values())  # each run once
+        found += _exported(folder)
+    return _once(found)
+
+
+def find_timed(records: Sequence[RunRecord], results: Path) -> list[RunRecord]:
+    """Return records and those of the exports inside a results folder, as the times of runs."""
+    inside = sorted(path.parent for path in results.glob(f"*/{EXPORTED}"))
+    return _once([*(record for folder in inside for record in _exported(folder)), *records])
+
+
+def _exported(folder: Path) -> list[RunRecord]:
+    """Return the records of an export; none if it cannot be read."""
+    with suppress(OSError, ValueError, RecursionError):
+        return records_of_export(json.loads(read_regular(folder / EXPORTED, LARGEST)), folder)
+    return []
+
+
+def _once(records: Iterable[RunRecord]) -> list[RunRecord]:
+    """Return each run once, with its last record."""
+    return list({key_of(record): record for record in records}.values())
 
 
 def _cost_of(record: RunRecord) -> Cost | None:

@@ -14,7 +14,7 @@ from pe_bench.grid.checkpoint_time import describe_work, uses_checkpoint
 from pe_bench.grid.cost import describe_training
 from pe_bench.grid.display import Display
 from pe_bench.grid.division import find_division
-from pe_bench.grid.estimate import Estimates, find_records
+from pe_bench.grid.estimate import Estimates, find_records, find_timed
 from pe_bench.grid.executors.executor import Executor
 from pe_bench.grid.executors.serial import Serial, execute
 from pe_bench.grid.outdated import describe_changed_code
@@ -127,7 +127,8 @@ def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGr
     copied: set[tuple[str, str, str]] = set()
     if execution.dry_run and spec.counts_like:
         copied = {key_of(one) for one in find_records(*spec.like) if one.status == "done"}
-    overview = Overview.of(runs, Estimates(records, spec.device), copied)
+    estimates = Estimates(find_timed(records, spec.results), spec.device)
+    overview = Overview.of(runs, estimates, copied)
     lines = overview.lines(executor.lanes)
     lines += describe_changed_code(overview.to_do, records)
     if execution.dry_run:

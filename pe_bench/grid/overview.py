@@ -121,14 +121,14 @@ class Overview:
     def _time(self, lanes: int | None) -> str:
         unknown = sum(seconds is None for seconds in self.estimates.values())
         if unknown == len(self.estimates):
-            return "unknown, because no run of such a task has finished here yet"
+            return "unknown, because no run of such a task has finished on such a device yet"
         words = f"about {show_duration(self.seconds(lanes))}"
         if lanes is None:
             words += " one after the other"
         elif lanes > 1:
             words += f", {lanes} at once"
         runs = "1 earlier run" if self.used == 1 else f"{self.used} earlier runs"
-        words += f", from {runs} here"
+        words += f", from {runs} on such a device"
         return words + (f"; and {unknown} runs without an estimate" if unknown else "")
 
     def _reasons(self) -> list[str]:

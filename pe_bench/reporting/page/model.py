@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from pe_bench.reporting.columns import NumberColumn
+from pe_bench.reporting.columns import NumberColumn, show_number
 from pe_bench.reporting.page.bars import Bar
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.published import Published, Source
@@ -156,6 +156,26 @@ class Content:
         words = [f"{count:,} {name}{'' if count == 1 else 's'}" for count, name in parts]
         latest = max((record.finished[:10] for record in runs), default="")
         return ", ".join(words) + (f"; the latest of {latest}" if latest else "")
+
+    @property
+    def own(self) -> list[tuple[TableSection, list[tuple[str, str]]]]:
+        """Tables with runs of the folder itself, and the headlines of these runs' encodings.
+
+        Empty if the folder has no exports, because all runs are its own then.
+        """
+        runs = [record for section in self.sections for record in section.table.records]
+        if not any(record.exported for record in runs):
+            return []
+        found = []
+        for section in self.sections:
+            records = section.table.records
+            own = dict.fromkeys(one.encoding for one in records if not one.exported)
+            seeds = max(section.table.seeds(label) for label in section.table.encodings)
+            column = section.numbers[0]
+            scores = [(label, show_number(column, label, seeds)) for label in own]
+            if scores:
+                found.append((section, scores))
+        return found
 
     @property
     def families(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Estimated durations of runs, from the durations of earlier runs and of exports beside them."""
+"""Estimated durations of runs, from earlier runs in the results folder and from exports."""
 
 import json
 import math

@@ -127,7 +127,7 @@ class Overview:
             words += " one after the other"
         elif lanes > 1:
             words += f", {lanes} at once"
-        runs = "1 earlier run" if self.used == 1 else f"{self.used} earlier runs"
+        runs = "1 earlier run" if self.used == 1 else f"{self.used:,} earlier runs"
         words += f", from {runs} on such a device"
         return words + (f"; and {unknown} runs without an estimate" if unknown else "")
 

@@ -125,13 +125,13 @@ def describe(block: Block) -> str:
     how = (
         f"Out of distribution; means of {_range(seeds)} seeds; models of {_range(sizes)} "
         f"parameters. {describe_search(block)} Mean score: 0 is the best baseline (lower scores "
-        "count as 0), 1 is the ceiling; each of the "
-        f"{families} families counts once. In brackets: seeds that learned, if not all did."
+        f"count as 0), 1 is the ceiling; the {families} families of tasks have equal weight. In "
+        "brackets: seeds that learned, if not all did."
     )
     honest = (
-        "**How to read it:** an interval over families says how far a mean may move with other "
-        f"families of tasks; {families} are few. Where the interval of `minus "
-        f"{DEFAULT_REFERENCE}` contains 0, the order may differ on other tasks. "
+        "**How to read it:** an interval over families shows how much a mean may change with other "
+        f"families of tasks. It is wide, because there are only {families}. Where the interval of "
+        f"`minus {DEFAULT_REFERENCE}` contains 0, the order may differ on other tasks. "
         "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs on these "
         "tasks. Do not choose an encoding for a large model from this table. "
         f"{describe_sizes(block)}"
@@ -141,28 +141,37 @@ def describe(block: Block) -> str:
 
 def describe_search(block: Block) -> str:
     """Return how learning rates were chosen, with the tasks of an earlier search."""
-    start = "Every encoding of a task had the same search for a learning rate"
+    start = "Every encoding of a task had the same search for a learning rate."
     earlier: list[str] = []
     for table in sorted(block.tables, key=_family_first):
         tune = table.about.settings.get("tune") or {}
         if tune.get("version", 1) == 1:
             earlier.append(table.about.task)
-    return f"{start} ({', '.join(earlier)}: with a single seed)." if earlier else f"{start}."
+    if not earlier:
+        return start
+    return f"{start} For {_listed(earlier)}, it was an earlier search with one tuning seed."
 
 
 def describe_sizes(block: Block) -> str:
     """Return for each task whether the order of encodings holds at other sizes of the model."""
     marks = read_marks(SIZES)
-    tasks: dict[str, list[str]] = {}
+    words = {
+        "stable": "the same",
+        "changes": "another one",
+        "unknown": "unknown",
+        None: "not measured",
+    }
+    tasks: dict[str | None, list[str]] = {mark: [] for mark in words}
     for table in sorted(block.tables, key=_family_first):
-        tasks.setdefault(marks.get(table.title, "unknown"), []).append(table.about.task)
-    said = []
-    words = {"stable": "the same", "changes": "another one", "unknown": "unknown"}
-    for mark, word in words.items():
-        if mark in tasks:
-            names = "all tasks" if len(tasks) == 1 else ", ".join(tasks[mark])
-            said.append(f"{word} for {names}")
-    return f"The order at [other sizes](docs/results.md#sizes) is {', '.join(said)}."
+        tasks[marks.get(table.title)].append(table.about.task)
+    said = [f"{word} for {_listed(tasks[mark])}" for mark, word in words.items() if tasks[mark]]
+    page = "docs/findings.md#other-sizes-of-the-model"
+    return f"The order at [other sizes]({page}) is {'; '.join(said)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as in "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _difference(mean: Mean | None) -> str:

@@ -107,8 +107,8 @@ def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
     other_rates = [t.about.task for t in every if rates(t, PAIR[0]) != rates(t, PAIR[1])]
     sentences = (
         f"The searches chose other learning rates for `{PAIR[0]}` than for `{PAIR[1]}` in "
-        f"{', '.join(f'`{task}`' for task in other_rates)}. There, a difference, or its absence, "
-        "may come from the rates.",
+        f"{', '.join(f'`{task}`' for task in other_rates)}. There, the learning "
+        "rates may explain the result.",
         f"Mean over the {count_families(tables)} families of the {len(tables)} tasks of "
         f"`results/quick`: {describe_mean(mean, 1)} This interval and the test are over seeds and "
         f"items. {describe_largest(tables)} Over the families of the "

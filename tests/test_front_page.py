@@ -63,10 +63,12 @@ def test_the_order_at_other_sizes_is_marked(
     ]
     marks: dict[str, str] = {}
     monkeypatch.setattr(page, "read_marks", lambda _: marks)
-    assert page.describe_sizes(SimpleNamespace(tables=tables)).endswith("is unknown for all tasks.")
+    assert page.describe_sizes(SimpleNamespace(tables=tables)).endswith(
+        "is not measured for addition, mqar and perplexity."
+    )
     marks |= {"mqar ·": "changes", "addition ·": "stable", "copying ·": "stable"}
     assert page.describe_sizes(SimpleNamespace(tables=tables)).endswith(
-        "is the same for addition, another one for mqar, unknown for perplexity."
+        "is the same for addition; another one for mqar; not measured for perplexity."
     )
 
 

@@ -129,8 +129,8 @@ def describe(block: Block) -> str:
         "brackets: seeds that learned, if not all did."
     )
     honest = (
-        "**How to read it:** an interval over families shows how much a mean may change with other "
-        f"families of tasks. It is wide, because there are only {families}. Where the interval of "
+        "**How to read it:** an interval shows how much a mean may change with other families of "
+        f"tasks; it is wide, because there are only {families}. Where that of "
         f"`minus {DEFAULT_REFERENCE}` contains 0, the order may differ on other tasks. "
         "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs on these "
         "tasks. Do not choose an encoding for a large model from this table. "
@@ -165,6 +165,8 @@ def describe_sizes(block: Block) -> str:
     for table in sorted(block.tables, key=_family_first):
         tasks[marks.get(table.title)].append(table.about.task)
     said = [f"{word} for {_listed(tasks[mark])}" for mark, word in words.items() if tasks[mark]]
+    if len(said) > 1 and tasks[None]:
+        said[-1] = "not measured for the other tasks"
     page = "docs/findings.md#other-sizes-of-the-model"
     return f"The order at [other sizes]({page}) is {'; '.join(said)}."
 

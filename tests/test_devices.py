@@ -47,7 +47,7 @@ class Dies(Encoding):
         return x
 """
 RANDOM = "rope:train_positions=random,max_train_position=40"
-DIVERGES = ("--tune", "--tune.lr", "1e-3", "1e30")
+DIVERGES = ("--tune", "--tune.lr", "1e-3", "1e30", "--tune.seeds", "1000")
 SLICES = ("--train.micro_batch", "2", "--train.steps", "8", "--train.save_every", "0")
 
 
@@ -150,14 +150,13 @@ def test_a_process_that_dies_ends_its_cell(
 ) -> None:
     for rank in (0, 1):
         (tmp_path / f"dies{rank}.py").write_text(DIES.replace("RANK", str(rank)))
-    encodings = ("./dies1.py", "./dies0.py", "nope")
+    encodings = ("./dies1.py", "./dies0.py")  # the second run starts after the first has died
     assert uneven("--devices", "2", encodings=encodings)[0] == 1
-    assert "3 runs" in capsys.readouterr().out
+    assert "2 runs" in capsys.readouterr().out
     for name, process in (("dies1.py", "process 2 of 2"), ("dies0.py", "its process")):
         run, _ = record(tmp_path, name)
         assert run["status"] == "failed"
         assert run["reason"].startswith(f"ProcessDied: {process} was killed by SIGKILL")
-    assert record(tmp_path)[0]["status"] == "done"
 
 
 @pytest.mark.parametrize("rank", [0, 1])

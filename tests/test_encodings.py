@@ -16,6 +16,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
+from pe_bench.layers import Layers
 from pe_bench.registry import plugins
 from pe_bench.registry.options import option_of
 
@@ -45,9 +46,12 @@ def everyday(spec: str, check: str) -> bool:
         if check != "bfloat16" or spec not in NINE_LAYERS
     ],
 )
-@pytest.mark.usefixtures("four_layers")  # test_conformance.py: none needs more
-def test_shipped_encodings(spec: str, check: str) -> None:
-    subject = Subject(plugins.load("encoding", spec).make)
+def test_shipped_encodings(spec: str, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four layers suffice (test_conformance.py), and two for options equal in all layers."""
+    plugin = plugins.load("encoding", spec)
+    differ = spec in NAMES or issubclass(plugin.cls, (Layers, StatefulEncoding))
+    monkeypatch.setattr(Subject.model, "__defaults__", (torch.float64, 4 if differ else 2))
+    subject = Subject(plugin.make)
     try:
         assert CHECKS[check](subject) is None
     except NotApplicable as claim:

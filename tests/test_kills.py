@@ -21,7 +21,7 @@ from pe_bench.results.items import read_items
 
 pytestmark = pytest.mark.slow
 
-KILLS = int(os.environ.get("PE_BENCH_KILLS", "3"))
+KILLS = int(os.environ.get("PE_BENCH_KILLS", "2"))
 GRID = ("--encoding", "nope", "tape", *BOTH)
 WORK = "results/runs/*/*/*/work"
 JOBS = ("--jobs", os.environ["PE_BENCH_JOBS"]) if "PE_BENCH_JOBS" in os.environ else ()

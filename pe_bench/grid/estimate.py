@@ -70,7 +70,7 @@ class Estimates:
     def __init__(self, records: Iterable[RunRecord], device: str | None) -> None:
         here = environment.name_of(device) if device else None
         self.costs: dict[Hashable, dict[str, list[Cost]]] = defaultdict(lambda: defaultdict(list))
-        self.used = 0
+        self._asked: set[Hashable] = set()
         for record in records:
             elsewhere = here is not None and record.environment.get("device") != here
             if elsewhere or record.status != "done":
@@ -79,9 +79,13 @@ class Estimates:
                 cost = _cost_of(record)
                 if cost:
                     self.costs[_key(record.settings, record.data)][record.encoding].append(cost)
-                    self.used += 1
         self.slowness = self._slowness()
         self._counted: set[Hashable] = set()
+
+    @property
+    def used(self) -> int:
+        """Number of earlier runs of the tasks that have been estimated."""
+        return sum(len(costs) for key in self._asked for costs in self.costs[key].values())
 
     def seconds(self, run: Run) -> float | None:
         """Return the estimated seconds of a run; None: there is no similar run.
@@ -108,9 +112,11 @@ class Estimates:
     def parts(self, run: Run) -> Parts | None:
         """Return the estimated seconds of the parts of a run; None: there is no similar run."""
         resolved = run.resolved
-        known = self.costs.get(_key(resolved.settings, resolved.task.provenance()))
+        key = _key(resolved.settings, resolved.task.provenance())
+        known = self.costs.get(key)
         if not known:
             return None
+        self._asked.add(key)
         task = resolved.task
         trainings = len(task.subsets) if task.trains_each_subset else 1
         rows = trainings * _rows(resolved.settings)
@@ -158,7 +164,7 @@ def find_records(*folders: Path) -> list[RunRecord]:
 
 
 def find_timed(records: Sequence[RunRecord], results: Path) -> list[RunRecord]:
-    """Return records and those of the exports inside a results folder, as the times of runs."""
+    """Return the records that give times of runs: these, and the exports in a results folder."""
     inside = sorted(path.parent for path in results.glob(f"*/{EXPORTED}"))
     return _once([*(record for folder in inside for record in _exported(folder)), *records])
 

@@ -54,7 +54,7 @@ class Results:
     """The committed tables of each folder and their comparisons, computed once."""
 
     tables: dict[str, list[Table]] = field(default_factory=dict)
-    compared: dict[str, Comparison] = field(default_factory=dict)
+    compared: dict[tuple[str, str], Comparison] = field(default_factory=dict)
 
     def table(self, claim: Claim) -> Table:
         """Return the table of a claim."""
@@ -73,10 +73,10 @@ class Results:
     def comparison(self, claim: Claim) -> Comparison:
         """Return the comparison of the encodings in the table of a claim."""
         table = self.table(claim)
-        digest = table.about.settings_digest
-        if digest not in self.compared:
-            self.compared[digest] = compare_table(table)
-        return self.compared[digest]
+        key = claim.results, table.about.settings_digest  # folders may have equal settings
+        if key not in self.compared:
+            self.compared[key] = compare_table(table)
+        return self.compared[key]
 
 
 @cache

@@ -147,7 +147,7 @@ def test_runs_of_the_folder_stand_above_those_of_exports(tmp_path: Path) -> None
     shutil.rmtree(next((tmp_path / "runs").glob("*/rope")))
     page = read_page(tmp_path)
     text = " ".join(" ".join(page.texts).split())
-    section = text.partition("come from exports inside the folder.")[2].partition(" Tasks ")[0]
+    section = text.partition("come from these exports.")[2].partition(" Tasks ")[0]
     assert own.parent.name == "alibi" and "alibi" in section and "12.50" in section
     assert "rope" not in section and "#own" in page.links
 

@@ -144,8 +144,9 @@ def describe_search(block: Block) -> str:
     start = "Every encoding of a task had the same search for a learning rate."
     earlier: list[str] = []
     for table in sorted(block.tables, key=_family_first):
-        tune = table.about.settings.get("tune") or {}
+        tune = table.about.settings["tune"]
         if tune.get("version", 1) == 1:
+            assert len(tune["seeds"]) == 1, table.about.task
             earlier.append(table.about.task)
     if not earlier:
         return start
@@ -166,7 +167,7 @@ def describe_sizes(block: Block) -> str:
         tasks[marks.get(table.title)].append(table.about.task)
     said = [f"{word} for {_listed(tasks[mark])}" for mark, word in words.items() if tasks[mark]]
     if len(said) > 1 and tasks[None]:
-        said[-1] = "not measured for the other tasks"
+        said[-1] = "not measured for other tasks"
     page = "docs/findings.md#other-sizes-of-the-model"
     return f"The order at [other sizes]({page}) is {'; '.join(said)}."
 

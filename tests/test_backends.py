@@ -34,10 +34,9 @@ SPECS = [
 ]
 # Tokens x channels of a head, no multiples of the block size.
 CASES = [f"{spec}, 140 x 16" for spec in SPECS]
-LONG = [f"{spec}, 1000 x 128" for spec in ("rope", "cope", "tape")]
-# The gradient of a parameter with few numbers is a sum over all pairs, whose terms may nearly
-# cancel. Its error depends on the processor.
-FEW = 8
+LONG = [f"{kind}, 1000 x 128" for kind in KINDS]
+# Gradients of a few numbers are sums over all pairs, whose terms nearly cancel.
+CANCELLING = ("cable", "carope", "fox", "gpt-oss", "log-temperature")
 # There are no positions in the attention, so only torch's kernel makes a difference.
 ROUNDED = ("abacus", "position-coupling")
 
@@ -144,16 +143,16 @@ def test_backends_have_the_errors_of_the_formula(case: str) -> None:
         check_bfloat16(spec, model, tokens, truth)
     wide = decoder(spec, channels)
     wide.load_state_dict(weights)
-    check_float32(wide, tokens, truth)
+    check_float32(spec, wide, tokens, truth)
 
 
-def check_float32(model: Decoder, tokens: Tensor, truth: dict[str, Tensor]) -> None:
-    """Errors are small, or at most three times as large as those of the formula."""
+def check_float32(spec: str, model: Decoder, tokens: Tensor, truth: dict[str, Tensor]) -> None:
+    """Errors are below 1e-5, or where that is the formula's own, three times as large at most."""
     of_formula = errors(results(model, tokens, "eager"), truth)
+    least = 5e-5 if spec in CANCELLING else 1e-5
     for backend, found in of_others(model, tokens):
         for name, size in errors(found, truth).items():
-            small = 1e-4 if truth[name].numel() <= FEW else 1e-5
-            assert size < max(small, 3 * of_formula[name]), (backend, name)
+            assert size < max(least, 3 * of_formula[name]), (backend, name)
 
 
 def check_bfloat16(spec: str, model: Decoder, tokens: Tensor, truth: dict[str, Tensor]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import CODED
+from helpers import CODED, KINDS
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
@@ -311,7 +311,7 @@ def test_a_counted_model_costs_the_same(spec: str, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["nope", "randpe", "tape", "path", "gemma"])
+@pytest.mark.parametrize("name", [*KINDS, "path", "gemma", "streaming-llm"])
 @pytest.mark.usefixtures("fake_tensors")
 def test_every_kind_of_encoding_can_be_counted(name: str) -> None:
     shape = replace(SHAPE, layers=2, train_length=32)

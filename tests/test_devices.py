@@ -150,13 +150,14 @@ def test_a_process_that_dies_ends_its_cell(
 ) -> None:
     for rank in (0, 1):
         (tmp_path / f"dies{rank}.py").write_text(DIES.replace("RANK", str(rank)))
-    encodings = ("./dies1.py", "./dies0.py")  # the second run starts after the first has died
+    encodings = ("./dies1.py", "./dies0.py", "nope")
     assert uneven("--devices", "2", encodings=encodings)[0] == 1
-    assert "2 runs" in capsys.readouterr().out
+    assert "3 runs" in capsys.readouterr().out
     for name, process in (("dies1.py", "process 2 of 2"), ("dies0.py", "its process")):
         run, _ = record(tmp_path, name)
         assert run["status"] == "failed"
         assert run["reason"].startswith(f"ProcessDied: {process} was killed by SIGKILL")
+    assert record(tmp_path)[0]["status"] == "done"
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -47,7 +47,7 @@ def everyday(spec: str, check: str) -> bool:
     ],
 )
 def test_shipped_encodings(spec: str, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four layers suffice (test_conformance.py), and two for options equal in all layers."""
+    """Four layers suffice (test_conformance.py), two for options of layers with the same code."""
     plugin = plugins.load("encoding", spec)
     differ = spec in NAMES or issubclass(plugin.cls, (Layers, StatefulEncoding))
     monkeypatch.setattr(Subject.model, "__defaults__", (torch.float64, 4 if differ else 2))

@@ -198,12 +198,13 @@ def test_seconds_follow_from_rows_and_from_how_slow_an_encoding_is() -> None:
     estimates = Estimates([*first, second, elsewhere, failed], "cpu")
     assert estimates.used == 0
     assert estimates.seconds(planned(first[0], "nope")) == pytest.approx(5)
-    assert estimates.used == 2  # earlier runs of this task
+    assert estimates.used == 1
     assert estimates.seconds(planned(first[0], "nope", steps=20)) == pytest.approx(9)
     assert estimates.seconds(planned(first[0], "nope", parts=3)) == pytest.approx(13)
     ratio = estimates.slowness["rope"] / estimates.slowness["nope"]
     assert ratio > 1.5
     assert estimates.seconds(planned(second, "rope")) == pytest.approx(3 * ratio)
+    assert estimates.used == 2  # none of them of this encoding
     assert estimates.seconds(planned(earlier("nope", "three", 1, 1), "nope")) is None
 
 

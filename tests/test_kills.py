@@ -21,7 +21,7 @@ from pe_bench.results.items import read_items
 
 pytestmark = pytest.mark.slow
 
-KILLS = int(os.environ.get("PE_BENCH_KILLS", "2"))
+KILLS = int(os.environ.get("PE_BENCH_KILLS", "3"))
 GRID = ("--encoding", "nope", "tape", *BOTH)
 WORK = "results/runs/*/*/*/work"
 JOBS = ("--jobs", os.environ["PE_BENCH_JOBS"]) if "PE_BENCH_JOBS" in os.environ else ()
@@ -67,7 +67,7 @@ def test_kills_at_random_moments_change_no_number(tmp_path: Path) -> None:
     assert process.exitcode == 0, (whole / "log").read_text()[-3000:]
     expected, duration = numbers(whole), time.monotonic() - started
     assert sorted(expected) == ["leaderboard.csv", "nope", "tape"]
-    moments = random.Random(0)
+    moments = random.Random(2)  # with 0, the first kills all strike the report
     struck: Counter[str] = Counter()
     grids = 0
     while struck.total() < KILLS or not grids:

@@ -265,19 +265,20 @@ def test_damaged_references_are_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_committed_runs_can_be_merged(tmp_path: Path) -> None:
-    """The runs of an encoding on all tasks."""
-    command = ["merge", str(COMMITTED), "--results", str(tmp_path), "--encoding", "tape"]
+    """The runs of two encodings, on all tasks."""
+    encodings = ("alibi", "tape")
+    command = ["merge", str(COMMITTED), "--results", str(tmp_path), "--encoding", *encodings]
     assert main(command) == 0
-    records = [run for run in read_records(COMMITTED) if run.encoding == "tape"]
+    records = [run for run in read_records(COMMITTED) if run.encoding in encodings]
     exported = {run.name: run for run in records}
     merged = read_records(tmp_path)
-    assert {run.name for run in merged} == exported.keys() and len(exported) > 50
+    assert {run.name for run in merged} == exported.keys() and len(exported) > 100
     for run in merged:
         assert run.to_json() == exported[run.name].to_json()
         assert digest_settings(run.settings) == run.settings_digest
     ours = read_results(tmp_path).sort_values(["run", "encoding"], kind="stable")
     everything = read_results(COMMITTED)
-    theirs = everything[everything["encoding"] == "tape"]
+    theirs = everything[everything["encoding"].isin(encodings)]
     theirs = theirs.sort_values(["run", "encoding"], kind="stable")
     assert ours.reset_index(drop=True).equals(theirs.reset_index(drop=True))
     references = {path.name for path in tmp_path.glob("references/*.csv")}

@@ -70,7 +70,7 @@ class Estimates:
     def __init__(self, records: Iterable[RunRecord], device: str | None) -> None:
         here = environment.name_of(device) if device else None
         self.costs: dict[Hashable, dict[str, list[Cost]]] = defaultdict(lambda: defaultdict(list))
-        self._asked: set[Hashable] = set()
+        self._sources: set[tuple[Hashable, str]] = set()
         for record in records:
             elsewhere = here is not None and record.environment.get("device") != here
             if elsewhere or record.status != "done":
@@ -84,8 +84,8 @@ class Estimates:
 
     @property
     def used(self) -> int:
-        """Number of earlier runs of the tasks that have been estimated."""
-        return sum(len(costs) for key in self._asked for costs in self.costs[key].values())
+        """Number of earlier runs that the estimates so far are based on."""
+        return sum(len(self.costs[key][encoding]) for key, encoding in self._sources)
 
     def seconds(self, run: Run) -> float | None:
         """Return the estimated seconds of a run; None: there is no similar run.
@@ -116,12 +116,12 @@ class Estimates:
         known = self.costs.get(key)
         if not known:
             return None
-        self._asked.add(key)
         task = resolved.task
         trainings = len(task.subsets) if task.trains_each_subset else 1
         rows = trainings * _rows(resolved.settings)
         label = run.encoding.label
         used = known.get(label)
+        self._sources |= {(key, encoding) for encoding in ([label] if used else known)}
         slowness = 1.0
         if used:
             alone = fmean(cost.seconds(rows) for cost in used)

@@ -59,7 +59,7 @@ class LengthGeneralizationTask(Task):
     Args:
         context: settings of the run.
         samples: number of items of each point; at a far length about `far_samples` items in total.
-        gate: score in distribution, per cent, from which scores out of distribution are ranked.
+        gate: score in distribution, per cent, from which a model has learned the task.
 
     Raises:
         InputError: an option is out of range, or the task does not take the given data.

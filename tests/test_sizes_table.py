@@ -23,8 +23,8 @@ def test_the_page_has_the_scores_of_the_committed_results(page: ModuleType) -> N
 
 
 @pytest.mark.slow
-def test_the_sentences_below_the_table(page: ModuleType) -> None:
-    (ladder,) = page.read()
+def test_the_sentences_on_mqar(page: ModuleType) -> None:
+    (ladder,) = (one for one in page.read() if one.tables[0].about.task == "mqar")
     text = " ".join(page.PAGE.read_text(encoding="utf-8").split())
     found = []
     for table in ladder.tables:
@@ -48,3 +48,36 @@ def test_the_sentences_below_the_table(page: ModuleType) -> None:
         best.append(max(means, key=lambda name: means[name]))
         assert min(means, key=lambda name: means[name]) == "nope"
     assert best == ["fire", "fire", "alibi"]
+
+
+@pytest.mark.slow
+def test_the_sentences_on_perplexity(page: ModuleType) -> None:
+    (ladder,) = (one for one in page.read() if one.tables[0].about.task == "perplexity")
+    text = " ".join(page.PAGE.read_text(encoding="utf-8").split())
+    assert [table.about.settings["model"]["width"] for table in ladder.tables] == [32, 64]
+    found = []
+    for table in ladder.tables:
+        (one,) = (d for d in compare_table(table, "rope").to_reference if d.first == "tape")
+        assert one.low < 0 < one.high
+        found.append((f"{one.value:+.2f}", f"{one.low:+.2f} to {one.high:+.2f}"))
+        tuned = {record.encoding: (record.tuning or {})["task"] for record in table.records}
+        assert tuned["tape"]["lr"] == tuned["rope"]["lr"]
+        assert table.learned("nope") == 0
+        means = table.headline_means()
+        assert sorted(means, key=lambda name: means[name])[:2] == ["alibi", "fire"]
+        references = table.tidy[table.tidy["encoding"] == "unigram table"]
+        place = (table.headline.subset, table.headline.metric)
+        (unigram,) = references[
+            (references["subset"] == place[0])
+            & (references["metric"] == place[1])
+            & references["length"].isna()
+        ]["mean"]
+        assert min(means[name] for name in ("nope", "rope", "tape")) > unigram
+    (small, of_small), (middle, of_middle) = found
+    assert (
+        f"is {small} bits (95 % interval: {of_small}) at width 32 and {middle} ({of_middle}) at "
+        "width 64"
+    ) in text
+    assert ("unknown for `mqar`; for `perplexity` it holds at one smaller size" in text) == (
+        ladder.mark == "stable"
+    )

@@ -18,6 +18,7 @@ from pe_bench.reporting.heatmap import draw_heatmap
 from pe_bench.reporting.markdown import Markdown, markdown_table, replace_block
 from pe_bench.reporting.paired import DEFAULT_REFERENCE
 from pe_bench.reporting.panels import STYLE, set_title
+from pe_bench.reporting.sentences import in_words
 from pe_bench.reporting.sizes import read_marks
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.task_summary import (
@@ -150,7 +151,7 @@ def describe_search(block: Block) -> str:
             earlier.append(table.about.task)
     if not earlier:
         return start
-    return f"{start} For {_listed(earlier)}, it was an earlier search with one tuning seed."
+    return f"{start} For {in_words(earlier)}, it was an earlier search with one tuning seed."
 
 
 def describe_sizes(block: Block) -> str:
@@ -165,16 +166,11 @@ def describe_sizes(block: Block) -> str:
     tasks: dict[str | None, list[str]] = {mark: [] for mark in words}
     for table in sorted(block.tables, key=_family_first):
         tasks[marks.get(table.title)].append(table.about.task)
-    said = [f"{word} for {_listed(tasks[mark])}" for mark, word in words.items() if tasks[mark]]
+    said = [f"{word} for {in_words(tasks[mark])}" for mark, word in words.items() if tasks[mark]]
     if len(said) > 1 and tasks[None]:
         said[-1] = "not measured for other tasks"
     page = "docs/findings.md#other-sizes-of-the-model"
     return f"The order at [other sizes]({page}) is {'; '.join(said)}."
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return names as in "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _difference(mean: Mean | None) -> str:

@@ -97,8 +97,7 @@ def describe_all(found: Verdicts) -> str:
     if not tested:
         line = f"Together: {first} and {second} are not tested on any {of_all}"
     elif apart or tested < count:
-        where = " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-        line = f"Together: against {second}, {first} {where} {of_all}"
+        line = f"Together: against {second}, {first} {in_words(parts)} {of_all}"
     else:
         line = f"Together: {first} does not differ significantly from {second} on any {of_all}"
     mean = found.mean
@@ -271,6 +270,12 @@ def _digits(table: Table) -> int:
 
 def _seeds(count: int) -> str:
     return f"{count} {_plural('seed', count)}"
+
+
+def in_words(names: Sequence[str]) -> str:
+    """Return names as in "a, b and c"."""
+    first, last = names[:-1], names[-1]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _plural(word: str, count: int) -> str:

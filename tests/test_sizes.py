@@ -25,7 +25,8 @@ from pe_bench.results.measurement import Measurement
 from pe_bench.results.views import Column, Headline
 from pe_bench.runs.factory import RunFactory
 from pe_bench.stats.comparison import Scores
-from pe_bench.stats.sizes import SAME_ORDER, Stability, find_stability, kendall_tau, resample_means
+from pe_bench.stats.significance import student_quantile
+from pe_bench.stats.sizes import SAME_ORDER, Stability, draw_means, find_stability, kendall_tau
 
 GRID = Path(__file__).parents[1] / "results" / "sizes" / "grid.toml"
 MEANS = {"alibi": 80.0, "fire": 70.0, "nope": 50.0, "rope": 40.0, "tape": 30.0}
@@ -64,35 +65,36 @@ def test_tau_counts_pairs() -> None:
     assert np.isnan(kendall_tau(order, 0 * order))
 
 
-def test_all_encodings_have_the_same_resampled_seeds() -> None:
+def test_differences_of_drawn_means_have_a_t_distribution() -> None:
     values = scores([3, 2, 1], 5).values
-    drawn = resample_means(values)
-    assert drawn.mean(0) == pytest.approx(values.mean(1), abs=0.01)
+    drawn = draw_means(values)
+    assert np.median(drawn, 0) == pytest.approx(values.mean(1), abs=0.02)
     difference = drawn[:, 0] - drawn[:, 1]
-    error = (values[0] - values[1]).var(ddof=1) / 5
-    assert difference.var() == pytest.approx(error, rel=0.1)  # that of the paired t-test
+    error = (values[0] - values[1]).std(ddof=1) / 5**0.5
+    end = values[0].mean() - values[1].mean() + student_quantile(4) * error  # of the paired t-test
+    assert np.quantile(difference, 0.975) == pytest.approx(end, rel=0.1)
     hard = np.array([0, 50, -50, 20, -20])  # seeds that are easy or hard for all
-    assert resample_means(values + hard)[:, 0] - resample_means(values + hard)[:, 1] == (
+    assert draw_means(values + hard)[:, 0] - draw_means(values + hard)[:, 1] == (
         pytest.approx(difference)
     )
-    assert (resample_means(values[:2]) == drawn[:, :2]).all()  # another encoding changes nothing
+    assert (draw_means(values[:2]) == drawn[:, :2]).all()  # another encoding changes nothing
 
 
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        ([scores([5, 4, 3, 2, 1], 3), scores([9, 7, 5, 3, 1], 3)], "stable"),
-        ([scores([5, 4, 3, 2, 1], 3), scores([9, 5, 7, 3, 1], 3)], "stable"),  # nine of ten pairs
+        ([scores([5, 4, 3, 2, 1], 3, 0.2), scores([9, 7, 5, 3, 1], 3, 0.2)], "stable"),
+        ([scores([5, 4, 3, 2, 1], 3, 0.2), scores([9, 5, 7, 3, 1], 3, 0.2)], "stable"),  # 9 of 10
         ([scores([5, 4, 3, 2, 1], 5), scores([9, 5, 7, 3, 1], 5)], "changes"),  # by the test
         ([scores([5, 4, 3, 2, 1], 5), scores([9, 5, 7, 3, 1], 3)], "stable"),  # no test of three
-        ([scores([5, 4, 3, 2, 1], 3), scores([1, 2, 3, 4, 5], 3)], "changes"),  # by tau
+        ([scores([5, 4, 3, 2, 1], 3, 0.2), scores([1, 2, 3, 4, 5], 3, 0.2)], "changes"),  # by tau
         ([scores([5, 4, 3, 2, 1], 3, 9), scores([1, 2, 3, 4, 5], 3, 9)], "unknown"),  # not settled
         ([scores([5, 4, 3, 2, 1], 3), scores([9, 7, 5, 3, 1], 2)], "unknown"),  # no interval
         ([scores([5, 4, 3, 2, 1], 1), scores([1, 2, 3, 4, 5], 1)], "unknown"),
         ([scores([2, 1], 3), scores([2, 1], 3)], "unknown"),  # two encodings have two orders
         ([scores([2, 1], 5), scores([1, 2], 5)], "changes"),  # significantly different
         ([scores([3, 2, 1], 5), scores([4, 4, 4], 5, 0)], "unknown"),  # all at the ceiling
-        ([scores([5, 4, 3, 2, 1], 3)] * 2 + [scores([1, 2, 3, 4, 5], 3)], "changes"),
+        ([scores([5, 4, 3, 2, 1], 3, 0.2)] * 2 + [scores([1, 2, 3, 4, 5], 3, 0.2)], "changes"),
     ],
 )  # fmt: skip
 def test_the_mark(sizes: list[Scores], expected: str) -> None:
@@ -129,7 +131,7 @@ def test_marks_of_three_seeds_are_rarely_wrong(truth: str, wrong: str) -> None:
 
 
 def test_ties_and_missing_runs() -> None:
-    one, other = scores([5, 4, 3, 2, 1], 5), scores([9, 7, 5, 3, 1], 5)
+    one, other = scores([5, 4, 3, 2, 1], 5, 0.2), scores([9, 7, 5, 3, 1], 5, 0.2)
     other.values[:2] = 100  # two encodings at the ceiling in all seeds
     assert find_stability([one, other]).agreements[0].tau == pytest.approx(9 / 90**0.5)
     assert mark(one, other) == "stable"
@@ -230,6 +232,10 @@ def test_few_encodings_in_common(tmp_path: Path, common: list[str], reason: str)
     put_size(tmp_path, 128, {"nope": 3.0} | dict.fromkeys(common, 1.0))
     (ladder,) = ladders(tmp_path)
     assert ladder.mark == "unknown" and describe_ladder(ladder)[0] == f"Unknown: {reason}."
+    write_report(tmp_path)
+    pictures = [*(tmp_path / "plots").glob("sizes-*.png")]
+    assert len(pictures) == bool(common)
+    assert ("scores by size" in (tmp_path / "leaderboard.md").read_text()) == bool(common)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from pe_bench.stats.ranking import (
     differences_over_families,
     find_standings,
 )
-from pe_bench.stats.sizes import SAME_ORDER, find_stability, kendall_tau, resample_means
+from pe_bench.stats.sizes import SAME_ORDER, draw_means, find_stability, kendall_tau
 
 RNG = np.random.default_rng
 NAMES = ("A", "B", "C", "D")
@@ -200,7 +200,7 @@ def test_orders_at_three_sizes() -> None:
     found = find_stability(sizes)
     assert [(one.first, one.second) for one in found.agreements] == [(0, 1), (1, 2), (0, 2)]
     kept = [np.delete(size.values, number, axis=1) for number, size in enumerate(sizes)]
-    drawn = [resample_means(values, number) for number, values in enumerate(kept)]
+    drawn = [draw_means(values, number) for number, values in enumerate(kept)]
     settled = []
     for one_size, again in zip(kept, drawn, strict=True):
         taus = kendall_tau(one_size.mean(1), again)

@@ -114,7 +114,8 @@ def _write(
         page = write_page(target, tables, comparisons, records, blocks, answers, ladders)
         by_size = [save_sizes(ladder, plots, due) for ladder in ladders]
         pictures = _wait(begun)
-    sizes = describe_sizes(ladders, [f"{plots.name}/{files[0].name}" for files in by_size])
+    shown = [f"{plots.name}/{files[0].name}" if files else "" for files in by_size]
+    sizes = describe_sizes(ladders, shown)
     text = compose(tables, comparisons, pictures, records, blocks, answers, sizes)
     write_atomic(leaderboard_md, text)
     drawn = [path for one in pictures for path in one.all_files()]

@@ -26,7 +26,12 @@ LINES: dict[str, Any] = {"best baseline": "-.", "chance": ":", CEILING: (0, (6, 
 
 
 def save_sizes(ladder: Ladder, folder: Path, redraw: Redraw) -> list[Path]:
-    """Draw and save the picture of a ladder, and return its files, see `save_overview`."""
+    """Draw and save the picture of a ladder, and return its files, see `save_overview`.
+
+    There is no picture if the sizes have no encoding in common.
+    """
+    if not ladder.encodings:
+        return []
     stamp = stamp_of(ladder.tables) if redraw == "changes" else ""
     path = folder / f"{ladder.name}.png"
     return save_overview(partial(draw_sizes, ladder), path, stamp, redraw)

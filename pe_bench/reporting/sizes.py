@@ -39,9 +39,9 @@ SHAPE = ("layers", "heads", "kv_heads", "width", "mlp_width")
 EXPLAINED = (
     "Does the order of encodings hold at another size? Tables are compared if they differ only in "
     "the size of the model. Kendall's tau is the fraction of pairs of encodings in the same order "
-    "minus the fraction in the opposite order; its 95 % interval comes from a bootstrap over "
-    f"seeds. stable: all intervals are at or above {SAME_ORDER:g}, where four of five pairs have "
-    "the same order. changes: two encodings differ significantly in both directions, or an "
+    "minus the fraction in the opposite order; its 95 % interval comes from the error of the means "
+    f"over seeds. stable: all intervals are at or above {SAME_ORDER:g}, where four of five pairs "
+    "have the same order. changes: two encodings differ significantly in both directions, or an "
     f"interval is below {SAME_ORDER:g} and the seeds settle the order at both sizes. unknown: "
     "neither. Parameters are those of the model without its encoding."
 )
@@ -158,7 +158,7 @@ def describe_sizes(ladders: Sequence[Ladder], pictures: Sequence[str] = ()) -> s
 
     Args:
         ladders: tasks with several sizes.
-        pictures: path of the picture of each ladder.
+        pictures: path of the picture of each ladder; empty if it has none.
     """
     if not ladders:
         return ""
@@ -172,7 +172,7 @@ def describe_sizes(ladders: Sequence[Ladder], pictures: Sequence[str] = ()) -> s
         parts.append(f"### {escape(ladder.title)}")
         parts.append("\n".join(map(escape, describe_ladder(ladder))))
         parts.append(markdown_table(header, rows, "l" + "r" * len(ladder.tables)))
-        if pictures:
+        if pictures and pictures[place]:
             parts.append(f"![{escape(ladder.title)}: scores by size]({pictures[place]})")
     return "\n\n".join(parts)
 

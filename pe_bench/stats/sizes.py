@@ -1,17 +1,18 @@
 """Does the order of encodings hold at another size of the model? Kendall's tau and a mark.
 
 Tau compares the orders of the same encodings at two sizes: the fraction of pairs of encodings in
-the same order minus the fraction in the opposite order. Its interval comes from a bootstrap over
-seeds. Within a size, the same seeds are drawn for all encodings, as in all comparisons. Each size
-is drawn by itself, because sizes need not have the same seeds. As in `comparison`, n - 1 of n seeds
-are drawn, which gives the mean of few seeds its full variance (Rao and Wu 1988).
+the same order minus the fraction in the opposite order. Its interval comes from means that are
+drawn from their error over seeds. In these draws, the difference of two encodings has the
+t-distribution of the paired t-test. Resampling three seeds would not do: a difference with the same
+sign in all of them would never change its sign. Each size is drawn by itself, because sizes need
+not have the same seeds.
 
 The mark of two or more sizes follows this rule:
 
 - **changes**: two encodings are significantly ordered one way at one size and the other way at
   another one (the test of `compare_asked`, corrected for all pairs at all sizes). Or the interval
   of a tau lies below `SAME_ORDER`, and the orders at both sizes are settled: the tau between the
-  means of a size and its own resampled means is rarely below `SAME_ORDER`. Without the second
+  means of a size and its own drawn means is rarely below `SAME_ORDER`. Without the second
   condition, encodings that are equal would seem to change their order.
 - **stable**: none of these, and the interval of every tau lies at or above `SAME_ORDER`.
 - **unknown**: everything else.
@@ -40,7 +41,7 @@ SAME_ORDER = 0.6
 """Tau at which four of five pairs of encodings have the same order."""
 
 FEWEST_ENCODINGS = 3  # two have only two orders
-FEWEST_SEEDS = 3  # of two seeds, there are only two means to draw
+FEWEST_SEEDS = 3  # the variance of two is too uncertain
 ROUNDING = 1e-9
 
 
@@ -103,7 +104,7 @@ def find_stability(sizes: Sequence[Scores]) -> Stability:
     """
     values = [complete_seeds(size.values) for size in sizes]  # (E, S) each
     means = [_mean(one) for one in values]  # (E,) each
-    drawn = [resample_means(one, place) for place, one in enumerate(values)]  # (B, E) each
+    drawn = [draw_means(one, place) for place, one in enumerate(values)]  # (B, E) each
     settled = []
     for mean, again in zip(means, drawn, strict=True):
         low, _ = _interval(kendall_tau(mean, again), 1.0)
@@ -183,8 +184,11 @@ def complete_seeds(values: Floats) -> Floats:
     return values[:, np.isfinite(values).all(0)]
 
 
-def resample_means(values: Floats, stream: int = 0) -> Floats:
-    """Return means (B, E) of resampled seeds, the same seeds for all encodings.
+def draw_means(values: Floats, stream: int = 0) -> Floats:
+    """Return means (B, E) over seeds with errors drawn from their t-distribution.
+
+    The errors of the encodings of a draw come from the same seeds, so what makes a seed easy or
+    hard for all encodings does not change their order.
 
     Args:
         values: (E, S) number of each encoding and seed, none missing.
@@ -197,9 +201,12 @@ def resample_means(values: Floats, stream: int = 0) -> Floats:
     if seeds < FEWEST_SEEDS:
         return np.full((RESAMPLES, len(values)), math.nan)
     rng = np.random.default_rng([BOOTSTRAP_SEED, stream])
-    drawn = rng.integers(0, seeds, (RESAMPLES, seeds - 1))  # (B, S - 1)
-    means: Floats = values.T[drawn].mean(1)
-    return means
+    normal = rng.standard_normal((RESAMPLES, seeds))  # (B, S)
+    spread = np.sqrt(rng.chisquare(seeds - 1, (RESAMPLES, 1)) / (seeds - 1))  # (B, 1)
+    means = values.mean(1)  # (E,)
+    deviations = (values.T - means) / math.sqrt(seeds * (seeds - 1))  # (S, E)
+    drawn: Floats = means + normal / spread @ deviations  # (B, E)
+    return drawn
 
 
 def _mean(values: Floats) -> Floats:
@@ -216,7 +223,7 @@ def _compared(sizes: int) -> list[tuple[int, int]]:
 
 
 def _interval(drawn: Floats, tau: float) -> tuple[float, float]:
-    """Return the central 95 % of resampled taus, widened to `tau`; nan where there is none."""
+    """Return the central 95 % of drawn taus, widened to `tau`; nan where there is none."""
     known = drawn[np.isfinite(drawn)]
     if math.isnan(tau) or not len(known):
         return math.nan, math.nan

@@ -133,6 +133,10 @@ class ModelConfig:
         return replace(self, **{"kv_heads": kv_heads, **values})
 
 
+ROUNDING_ONLY = ("save_every", "micro_batch", "recompute")
+"""Options of training that change numbers by rounding at most."""
+
+
 @dataclass(frozen=True)
 class TrainConfig:
     """One training phase: AdamW with warm-up and a learning rate schedule.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import pe_bench
-from pe_bench.config import AdaptConfig, ModelConfig, TrainConfig
+from pe_bench.config import ROUNDING_ONLY, AdaptConfig, ModelConfig, TrainConfig
 from pe_bench.decoder.attention import attend
 from pe_bench.decoder.logits import LogitTerms
 from pe_bench.decoder.model import Decoder
@@ -190,6 +190,11 @@ def test_whatever_decides_the_weights_is_in_the_version(steps: int, tmp_path: Pa
         adapt(encoding, origin, other),
     ]
     assert len({one.version for one in made}) == (4 if steps else 3)
+    idle_values: dict[str, Any] = {"save_every": 7.0, "micro_batch": 1, "recompute": True}
+    assert {*idle_values} == {*ROUNDING_ONLY}
+    for name, value in idle_values.items():
+        idle = replace(task, train=replace(task.train, **{name: value}))
+        assert adapt(encoding, origin, idle).version == made[0].version
 
 
 def test_only_the_same_kind_of_encoding_takes_parameters_over() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import made_runs
 import numpy as np
 import pytest
 from made_runs import write_record
@@ -15,13 +16,14 @@ from scipy import stats
 
 from pe_bench.cli import main
 from pe_bench.reporting import ranks, sentences, task_summary, verdicts
+from pe_bench.reporting.columns import list_columns, show_learned
 from pe_bench.reporting.forest import draw_forest
 from pe_bench.reporting.leaderboard import summarize
-from pe_bench.reporting.paired import scores_of
+from pe_bench.reporting.paired import headline_scores, scores_of
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.terminal import WIDTH, plain_table
 from pe_bench.results.items import Items, Place, write_items
-from pe_bench.results.measurement import CSV_COLUMNS
+from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import baselines_path, write_rows
 from pe_bench.results.views import Headline
@@ -422,6 +424,21 @@ def test_the_picture_says_what_is_to_be_seen(tables: list[Table], names: tuple[s
 
 
 @pytest.mark.slow
+def test_a_partial_headline_is_not_compared(tmp_path: Path) -> None:
+    """Such as that of a run with `--subsets`."""
+    for encoding, value in {"rope": 50.0, "tape": 60.0}.items():
+        for seed in range(3):
+            status: Status = "partial" if seed == 2 else "not_learned"
+            rows = [Measurement("all", "f1", value + 30 * (seed == 2), 9, status=status)]
+            made_runs.put(tmp_path, encoding, rows, seed, headline=Headline("f1", "all"), gate=95.0)
+    table = made_runs.read_table(tmp_path)
+    found = headline_scores(table, ["rope", "tape"])
+    assert found.values.tolist() == [[50, 50], [60, 60]] and list(found.seeds) == [0, 1]
+    column = list_columns(table)[0]
+    assert show_learned(table, column, "rope").startswith("0 of 2 ")
+    assert table.headline_means() == {"rope": 50, "tape": 60}
+
+
 def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "new" / "picture.png"
     command = ["compare", "good", "plain", "--results", str(small)]
@@ -433,6 +450,8 @@ def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert max(map(len, out.splitlines()[:-1])) <= WIDTH
     assert image.imread(path).shape[1] > 600
     assert main([*command, "--task", "near"]) == 0
+    of_files = ["compare", "own/good", "./plain", "--task", "near", "--results", str(small)]
+    assert main(of_files) == 0
     assert (small / "plots" / "compare-good-plain.png").exists()
     assert main(["compare", "--all", "--results", str(small)]) == 0
     out = capsys.readouterr().out

@@ -486,10 +486,11 @@ def test_the_time_of_work_is_a_sum_over_rows_and_runs(monkeypatch: pytest.Monkey
             first = labels.index(label) == number  # the only one that is counted
             phases = operations if first else -1.0
             encoding = f"first of {label}" if first else "another"
-            more = {"label": label, "train": train, "phases": phases, "tuning": None}
+            more = {"label": label, "train": train, "phases": phases, "model_subsets": [None]}
             resolved = SimpleNamespace(task=task, model=model, **more)
             of_run = {"encoding": encoding, "device": "cpu", "precision": "bf16"}
-            runs.append(SimpleNamespace(resolved=resolved, **of_run))
+            chosen = SimpleNamespace(chosen=lambda task, subset: "a rate")
+            runs.append(SimpleNamespace(resolved=resolved, phases=chosen, **of_run))
         return runs
 
     def speed(model: float, device: str, precision: str, threads: int) -> float:
@@ -533,8 +534,9 @@ def test_a_wrong_option_with_a_checkpoint_is_one_sentence(checkpoint: Path, tmp_
 
 def test_seeds_share_a_search_that_is_planned_once() -> None:
     def made(label: str, *, tuning: bool = True, finished: bool = False) -> Any:
-        resolved = SimpleNamespace(tuning=tuning, digest=lambda: "digest")
-        phases = SimpleNamespace(choices=lambda _: ["a rate"] if finished else [])
+        resolved = SimpleNamespace(digest=lambda: "digest", model_subsets=["a", "b"])
+        known = ["a", "b"] if finished or not tuning else ["a"]  # one subset has no choice yet
+        phases = SimpleNamespace(chosen=lambda _, subset: "a rate" if subset in known else None)
         encoding = SimpleNamespace(label=label)
         return SimpleNamespace(resolved=resolved, phases=phases, encoding=encoding)
 

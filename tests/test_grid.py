@@ -119,7 +119,7 @@ def test_a_plan_says_why_finished_runs_are_to_do(
 
 def test_every_version_of_code_that_has_changed_is_named() -> None:
     settings = {
-        "train": {"steps": 1}, "model": {}, "start": None,
+        "task": "mqar", "train": {"steps": 1}, "model": {}, "start": None,
         "versions": {"task": 2, "decoder": 3, "training": 1, "new": 1},
     }  # fmt: skip
     encoding = SimpleNamespace(label="rope", version="5")
@@ -183,11 +183,13 @@ def earlier(encoding: str, task: str, training: float, evaluation: float, **more
 def planned(record: RunRecord, encoding: str, steps: int = 10, parts: int = 0) -> Any:
     """Return a run with the settings of a record, optionally trained for each of some parts."""
     settings = {**record.settings, "train": {"steps": steps, "batch_size": 10}}
-    task = SimpleNamespace(
-        provenance=lambda: record.data, trains_each_subset=parts > 0, subsets=["a"] * parts
+    task = SimpleNamespace(provenance=lambda: record.data)
+    resolved = SimpleNamespace(
+        settings=settings, task=task, start=None, tuning=None, model_subsets=["a"] * parts or [None]
     )
-    resolved = SimpleNamespace(settings=settings, task=task, start=None, tuning=None)
-    return SimpleNamespace(resolved=resolved, encoding=SimpleNamespace(label=encoding))
+    phases = SimpleNamespace(chosen=lambda task, subset: "a rate")
+    named = SimpleNamespace(label=encoding)
+    return SimpleNamespace(resolved=resolved, encoding=named, phases=phases)
 
 
 def test_seconds_follow_from_rows_and_from_how_slow_an_encoding_is() -> None:
@@ -213,22 +215,25 @@ def test_work_that_runs_share_counts_once(tmp_path: Path) -> None:
     record = earlier("nope", "one", 4, 1, pretraining={"seconds": 7.0})
     estimates = Estimates([record], "cpu")
 
-    def seconds(search: str, start: str, chosen: bool = False) -> float | None:
+    def seconds(search: str, start: str, chosen: str = "", before: str = "x") -> float | None:
         run = planned(record, "nope")
-        settings = run.resolved.settings
-        run.resolved.start, run.resolved.tuning, run.seed = object(), object(), 5
+        run.resolved.start = SimpleNamespace(digest=lambda: start)
+        run.resolved.tuning, run.seed = object(), 5
         run.resolved.digest = lambda: search
-        asked: list[Any] = []
 
         def checkpoint(*given: Any) -> Path:
-            asked.append(given)
+            assert before and given == (run.resolved.start, None, 5, before)
             return tmp_path / start
 
-        before = SimpleNamespace(checkpoint=checkpoint)
-        run.phases = SimpleNamespace(before=before, choices=lambda task: chosen)
-        found = estimates.seconds(run)
-        assert asked == [(run.resolved.start, None, 5)] and settings is run.resolved.settings
-        return found
+        run.phases = SimpleNamespace(
+            chosen=lambda task, subset: chosen or None,
+            before=SimpleNamespace(
+                encoding=run.encoding,
+                checkpoint=checkpoint,
+                chosen=lambda task, subset: before or None,
+            ),
+        )
+        return estimates.seconds(run)
 
     (tmp_path / "there").mkdir()
     search = 6 * 4.0
@@ -236,7 +241,8 @@ def test_work_that_runs_share_counts_once(tmp_path: Path) -> None:
     assert seconds("a", "one") == pytest.approx(5)
     assert seconds("a", "two") == pytest.approx(5 + 7)
     assert seconds("b", "two") == pytest.approx(5 + search)
-    assert seconds("c", "there", chosen=True) == pytest.approx(5)
+    assert seconds("c", "there", "a rate") == pytest.approx(5)
+    assert seconds("c", "three", "a rate", before="") == pytest.approx(5 + 7)  # nor a search there
 
 
 def test_costs_of_subsets_that_share_a_training_count_once() -> None:

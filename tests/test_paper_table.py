@@ -11,6 +11,7 @@ import pytest
 from made_runs import PART_COLUMNS, PARTS, SCORE, put, put_seeds, read_table
 
 from pe_bench.cli import main
+from pe_bench.reporting.columns import list_columns
 from pe_bench.reporting.display import display_name, display_names
 from pe_bench.reporting.latex import escape
 from pe_bench.reporting.paper_table import MOST_SCORES, _show, write_tables
@@ -199,6 +200,15 @@ def test_a_headline_of_seeds_that_did_not_learn_says_so(tmp_path: Path) -> None:
         put(tmp_path, "rope", [row], seed, gate=95.0, headline=Headline("bits_per_byte", "all"))
     table = read_table(tmp_path)
     assert "(1/3)" in lines_of(write_tables([table], "t"))["RoPE"][0]
+
+
+def test_an_infinite_number_leaves_the_others_their_decimals(tmp_path: Path) -> None:
+    for encoding, value in {"rope": 1.9421, "alibi": 2.4243, "nope": math.inf}.items():
+        put(tmp_path, encoding, [replace(SCORE, value=value)])
+    table = read_table(tmp_path)
+    text = write_tables([table], "t")
+    assert "1.942" in text and "2.424" in text and r"$\infty$" in text
+    assert list_columns(table)[0].digits == 3
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Repeating a run from its record: the numbers are equal, or differences are reported."""
 
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -80,6 +81,8 @@ def test_numbers_that_differ_are_found(tmp_path: Path) -> None:
     assert places[2:] == ["test bits_per_byte 8", "all bits_per_byte"]  # the largest first
     assert [number.difference for number in numbers[2:]] == [9 - 2.125, 0.5]
     assert rerun._changed_numbers(before, before) == (3, [])
+    infinite = [Number("", "1", unknown).difference for unknown in (None, "", "nan", "inf")]
+    assert infinite == [math.inf] * 4
 
 
 def test_sources_are_those_of_the_text_too() -> None:

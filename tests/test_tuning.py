@@ -225,7 +225,7 @@ def test_a_line_says_how_rates_were_chosen(seeds: tuple[int, ...], rule: str) ->
     table: Any = SimpleNamespace(about=about, records=[record], ranking=lambda: ["nope"])
     assert describe_tuning(table) == [
         "Learning rate: tuned for every encoding, beginning with 1e-3, 3e-3, by the loss on "
-        f"held-out draws ({rule}, not reported): nope 1e-3. A search took up to 3.5 trainings."
+        f"held-out batches ({rule}, not reported): nope 1e-3. A search took up to 3.5 trainings."
     ]
 
 

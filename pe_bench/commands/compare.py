@@ -21,7 +21,9 @@ PAIR = 2
 class CompareOptions:
     """The options of `pe-bench compare`."""
 
-    encoding: tuple[str, ...] = argument("a label as in tables", "ENCODING", default=())
+    encoding: tuple[str, ...] = argument(
+        "a label as in tables, or the path of an encoding's file", "ENCODING", default=()
+    )
     all: bool = option(False, "rank all encodings instead of two")
     ask: tuple[str, ...] | None = option(
         None,
@@ -59,20 +61,21 @@ def main(values: Values) -> int:
         raise InputError(f"there is no folder {options.results}: give --results")
     from pe_bench.reporting.frames import describe_left_out
     from pe_bench.reporting.ranks import describe_ranks
+    from pe_bench.reporting.selection import labels_of
     from pe_bench.reporting.tables import make_tables
     from pe_bench.reporting.verdicts import choose_tables
     from pe_bench.results.reading import reading
 
     with reading(options.results) as records:
         tables = choose_tables(make_tables(records), options.task)
+        pair = labels_of(options.encoding, tables) if options.encoding else []
         if options.all:
             info(describe_ranks(tables))
         elif options.ask:
             _answer(tables, options.ask, options.task)
         else:
-            _compare_pair(tables, options)
-        names = [spec.rpartition("/")[2] for spec in options.encoding]  # ./mine.py is mine.py
-        for line in describe_left_out(records, names, options.task or ()):
+            _compare_pair(tables, pair, options)
+        for line in describe_left_out(records, pair, options.task or ()):
             warn(line)
     return 0
 
@@ -98,7 +101,7 @@ def _answer(tables: "Sequence[Table]", ask: Sequence[str], tasks: Sequence[str] 
     info("\n".join(wrap(line) for line in (*found.answers, *found.left_out)))
 
 
-def _compare_pair(tables: "Sequence[Table]", options: CompareOptions) -> None:
+def _compare_pair(tables: "Sequence[Table]", pair: Sequence[str], options: CompareOptions) -> None:
     """Print sentences about two encodings, and draw a picture of them.
 
     Raises:
@@ -108,7 +111,7 @@ def _compare_pair(tables: "Sequence[Table]", options: CompareOptions) -> None:
     from pe_bench.reporting.terminal import wrap
     from pe_bench.system.files import slug
 
-    found = verdicts.judge(tables, *options.encoding)
+    found = verdicts.judge(tables, *pair)
     info("\n".join(wrap(line) for line in sentences.describe(found)))
     name = f"{slug(f'compare-{found.first}-{found.second}')}.png"
     path = options.picture or options.results / "plots" / name

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from filelock import Timeout
 
@@ -12,6 +12,7 @@ from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind, trusting_only
 from pe_bench.reporting.frames import finished_runs
+from pe_bench.results.identity import phases_of
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import key_of, read_record
 from pe_bench.system.locks import hold
@@ -60,8 +61,8 @@ def find_runs(results: Path) -> list[FoundRun]:
     folders = [path for path in sorted(results.glob("runs/*/*/seed*")) if path.is_dir()]
     records = {path: read_record(path) for path in folders if (path / "run.json").exists()}
     versions = Versions(list(records.values()))
-    shown = {key_of(record) for record in finished_runs(records.values())}
-    return [_describe(path, records.get(path), versions, shown) for path in folders]
+    counted = {_group(record): record for record in finished_runs(records.values())}
+    return [_describe(path, records.get(path), versions, counted) for path in folders]
 
 
 def is_busy(folder: Path) -> bool:
@@ -77,7 +78,10 @@ def is_busy(folder: Path) -> bool:
 
 
 def _describe(
-    folder: Path, record: RunRecord | None, versions: "Versions", shown: set[tuple[str, str, str]]
+    folder: Path,
+    record: RunRecord | None,
+    versions: "Versions",
+    counted: Mapping[tuple[str, str, int], RunRecord],
 ) -> FoundRun:
     if record is None:
         if is_busy(folder):
@@ -89,10 +93,18 @@ def _describe(
     changed = versions.changes(record)
     if changed:
         return FoundRun(folder, "stale", f"measured with {changed}", record.finished)
-    if key_of(record) not in shown:
+    later = counted.get(_group(record))
+    if later is None:
+        why = "later runs have another version of the encoding"
+        return FoundRun(folder, "replaced", why, record.finished)
+    if key_of(later) != key_of(record):
         why = "a later run has the same encoding, settings and seed"
         return FoundRun(folder, "replaced", why, record.finished)
     return FoundRun(folder, "finished", "", record.finished)
+
+
+def _group(record: RunRecord) -> tuple[str, str, int]:
+    return record.settings_digest, record.encoding, record.seed
 
 
 class Versions:
@@ -121,9 +133,10 @@ class Versions:
             now = self._now(kind, label)
             if now is not None and now != version:
                 found.append(f"version {version} of {label}, now {now}")
-        for phase in _phases(record.settings):
+        for phase in phases_of(record.settings):
+            versions = phase.get("versions", {})
             for name, current in ENGINE.items():
-                before = phase["versions"].get(name, current)
+                before = versions.get(name, current)
                 if before != current:
                     found.append(f"version {before} of the {name}, now {current}")
         return ", ".join(dict.fromkeys(found))
@@ -141,18 +154,10 @@ class Versions:
         return self.shipped[kind, label]
 
 
-def _phases(settings: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the settings of a task and of the task that it starts from, if they have versions."""
-    place: Mapping[str, Any] | None = settings
-    while place:
-        if "versions" in place:
-            yield place
-        place = place.get("start")
-
-
 def _plugins_of(record: RunRecord) -> Iterator[tuple[Kind, str, str]]:
     """Yield kind, label and version of the plugins that a run was measured with."""
-    for phase in _phases(record.settings):
-        yield "task", phase["task"], str(phase["versions"]["task"])
+    for phase in phases_of(record.settings):
+        if "versions" in phase:
+            yield "task", phase["task"], str(phase["versions"]["task"])
     if record.adaptation is None:  # otherwise the version combines two encodings
         yield "encoding", record.encoding, record.encoding_version

@@ -39,14 +39,17 @@ def describe_plan(planned: "Sequence[PlannedRun]", records: "Sequence[RunRecord]
         return []
     from pe_bench.reporting.sensitivity import describe_power  # late: pandas takes a second
     from pe_bench.reporting.tables import make_tables
+    from pe_bench.stats.significance import FEWEST_SEEDS
 
     lines = []
     with contextlib.suppress(*CRASHES):  # the end of the command reports what cannot be read
         for table in make_tables(known):
             own = seeds[table.about.settings_digest]
-            if len(encodings[table.about.settings_digest]) == 1:
-                own = own & {record.seed for record in table.records}
-            line = describe_power(table, len(own))
+            with_rows = own & {record.seed for record in table.records}
+            alone = len(encodings[table.about.settings_digest]) == 1
+            line = describe_power(table, len(with_rows if alone else own))
+            if line and alone and len(with_rows) < FEWEST_SEEDS:
+                line += f", and the finished runs have {len(with_rows)} of these"
             lines += [f"  {table.about.task}: {line}"] if line else []
     if not lines:
         return []

@@ -81,7 +81,7 @@ def assumed_speed(preset: str, precision: str) -> tuple[float, str]:
 def phases_of(resolved: ResolvedTask) -> list[Phase]:
     """Return the training phases of a task whose data are available."""
     before = phases_of(resolved.start) if resolved.start else []
-    times = len(resolved.task.subsets) if resolved.task.trains_each_subset else 1
+    times = len(resolved.model_subsets)
     return [*before, Phase(resolved.label, resolved.train, resolved.model, times)]
 
 

@@ -14,6 +14,7 @@ from pe_bench.results.identity import without_defaults
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import EXPORTED, key_of, records_of_export
 from pe_bench.runs.rate_search import TRAININGS
+from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.run import Run, search_of
 from pe_bench.system import environment
 from pe_bench.system.files import LARGEST, read_regular
@@ -99,10 +100,10 @@ class Estimates:
         resolved = run.resolved
         seconds = parts.alone
         if resolved.start:
-            folder = run.phases.before.checkpoint(resolved.start, None, run.seed)
-            if folder not in self._counted and not folder.is_dir():
+            before = (run.phases.before.encoding.label, resolved.start.digest(), run.seed)
+            if before not in self._counted and not _is_trained(run, resolved.start):
                 seconds += parts.start
-            self._counted.add(folder)
+            self._counted.add(before)
         search = search_of(run)
         if search is not None and search not in self._counted:
             seconds += parts.search
@@ -116,9 +117,7 @@ class Estimates:
         known = self.costs.get(key)
         if not known:
             return None
-        task = resolved.task
-        trainings = len(task.subsets) if task.trains_each_subset else 1
-        rows = trainings * _rows(resolved.settings)
+        rows = len(resolved.model_subsets) * _rows(resolved.settings)
         label = run.encoding.label
         used = known.get(label)
         self._sources |= {(key, encoding) for encoding in ([label] if used else known)}
@@ -149,6 +148,13 @@ class Estimates:
             for encoding, log in logs.items():
                 ratios[encoding].append(log - mean)
         return {encoding: math.exp(fmean(found)) for encoding, found in ratios.items()}
+
+
+def _is_trained(run: Run, start: ResolvedTask) -> bool:
+    """Return whether the model that a run starts from exists. No search for a rate is started."""
+    phases = run.phases.before
+    choice = phases.chosen(start, None)
+    return choice is not None and phases.checkpoint(start, None, run.seed, choice).is_dir()
 
 
 def find_records(*folders: Path) -> list[RunRecord]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pe_bench.grid.planned_run import PlannedRun
-from pe_bench.results.identity import digest_settings
+from pe_bench.results.identity import digest_settings, phases_of
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.run import Run
 
@@ -30,7 +30,7 @@ def describe_changed_code(runs: Sequence[PlannedRun], records: Iterable[RunRecor
         comparable = [record for record in earlier.get(key, ()) if _digest(record.settings) == own]
         if comparable:
             last = max(comparable, key=lambda record: record.age)
-            for change in _changes(run, last):
+            for change in dict.fromkeys(_changes(run, last)):
                 counts[change] = counts.get(change, 0) + 1
     lines = []
     for change, count in counts.items():
@@ -44,12 +44,14 @@ def _changes(run: Run, record: RunRecord) -> Iterator[str]:
     now = run.encoding.version
     if record.encoding_version != now:
         yield f"version {record.encoding_version} of {record.encoding}, now {now}"
-    versions = record.settings.get("versions", {})
-    for name, version in run.resolved.settings.get("versions", {}).items():
-        before = versions.get(name, version)
-        if before != version:
-            what = record.task if name == "task" else f"the {name}"
-            yield f"version {before} of {what}, now {version}"
+    phases = zip(phases_of(record.settings), phases_of(run.resolved.settings), strict=True)
+    for earlier, phase in phases:
+        versions = earlier.get("versions", {})
+        for name, version in phase.get("versions", {}).items():
+            before = versions.get(name, version)
+            if before != version:
+                what = phase["task"] if name == "task" else f"the {name}"
+                yield f"version {before} of {what}, now {version}"
 
 
 def _digest(settings: Mapping[str, Any]) -> str:
@@ -57,8 +59,11 @@ def _digest(settings: Mapping[str, Any]) -> str:
     if not {"train", "model"} <= settings.keys():
         return "-"
     plain = json.loads(json.dumps(settings, default=str))
-    place = plain
-    while place:
-        place.pop("versions", None)
-        place = place.get("start")
-    return digest_settings(plain)
+    return digest_settings(_without_versions(plain))
+
+
+def _without_versions(settings: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: value for name, value in settings.items() if name != "versions"}
+    if found.get("start"):
+        found["start"] = _without_versions(found["start"])
+    return found

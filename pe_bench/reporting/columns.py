@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from pe_bench.reporting import published
@@ -44,7 +45,13 @@ class NumberColumn:
     @cached_property
     def digits(self) -> int:
         """Decimals of all numbers of the column."""
-        return 2 if self.percent or self.numbers["mean"].abs().max() >= 10 else 3
+        return 2 if self.percent or self.largest >= 10 else 3
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest finite absolute value of a mean; nan without one."""
+        means = self.numbers["mean"].abs()
+        return float(means[np.isfinite(means)].max())
 
     @cached_property
     def is_of_one_seed(self) -> bool:
@@ -126,11 +133,15 @@ def show_learned_mean(column: NumberColumn, encoding: str) -> str:
     )
 
 
-def show_learned(table: Table, encoding: str) -> str:
-    """Format the number of seeds that learned, with the Wilson interval of their fraction."""
-    if not table.is_gated or encoding not in table.ranked():  # a part of the task says nothing
+def show_learned(table: Table, headline: NumberColumn, encoding: str) -> str:
+    """Format the number of seeds that learned, with the Wilson interval of their fraction.
+
+    A seed with a partial headline does not count, because a part of the task says nothing.
+    """
+    if not table.is_gated or encoding not in table.ranked():
         return ABSENT
-    learned, seeds = table.learned(encoding), table.seeds(encoding)
+    number = headline.of[encoding]
+    learned, seeds = number["learned_seeds"], number["seeds"]
     low, high = wilson(learned / seeds, seeds)
     return f"{learned} of {seeds} ({100 * low:.0f} to {100 * high:.0f} %)"
 

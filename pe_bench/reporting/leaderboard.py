@@ -128,7 +128,7 @@ def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[s
         row.append(show_number(columns[0], encoding, seeds))
         if table.is_gated:
             row += [
-                show_learned(table, encoding),
+                show_learned(table, columns[0], encoding),
                 show_learned_mean(columns[0], encoding),
             ]
         row += [show_number(column, encoding, seeds) for column in columns[1:]]

@@ -176,9 +176,9 @@ def describe_basis(found: Comparison) -> list[str]:
 
 
 def headline_scores(table: Table, encodings: Sequence[str]) -> Scores:
-    """Return the headline of each run, without item scores."""
+    """Return the headline of each run, without item scores; partial means are left out."""
     headline = table.headline
-    rows = table.rows
+    rows = table.rows[table.rows["status"] != "partial"]
     rows = rows[(rows["subset"] == headline.subset) & (rows["metric"] == headline.metric)]
     seeds = sorted(rows["seed"].unique())
     values = np.full((len(encodings), len(seeds)), np.nan)

@@ -38,7 +38,7 @@ class Score:
     @property
     def digits(self) -> int:
         """Decimals of all numbers."""
-        largest = self.numbers.numbers["mean"].abs().max()
+        largest = self.numbers.largest
         if largest >= WHOLE:
             return 0
         return 1 if self.numbers.percent or largest >= 10 else 3

@@ -1,6 +1,6 @@
 """Tables of some tasks with some encodings, for tables and figures of papers."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,8 +76,8 @@ def find_labels(wanted: Sequence[str], labels: Sequence[str]) -> list[str]:
     """
     found: dict[str, None] = {}
     for name in wanted:
-        spec = _without_folder(name)
-        same = [label for label in labels if label in (name, spec)]
+        spec = _label_of(name, labels)
+        same = [spec] if spec in labels else []
         same = same or [label for label in labels if ARROW in label and _measured(label) == spec]
         if not same:
             raise InputError(
@@ -101,10 +101,21 @@ def restrict(table: Table, labels: Sequence[str]) -> Table | None:
     return replace(table, records=records, rows=rows, tidy=tidy)
 
 
-def _without_folder(spec: str) -> str:
-    """Return a spec without the folder of its file."""
+def labels_of(specs: Sequence[str], tables: Sequence[Table]) -> list[str]:
+    """Return the labels of encodings, given as labels or as specs with the path of a file."""
+    labels = {name for table in tables for name in table.encodings}
+    return [_label_of(spec, labels) for spec in specs]
+
+
+def _label_of(spec: str, labels: Collection[str]) -> str:
+    """Return the label of an encoding: a spec without the folder of its file.
+
+    Args:
+        spec: a label as in tables, or the spec of an encoding.
+        labels: all labels.
+    """
     where, colon, options = spec.partition(":")
-    return Path(where).name + colon + options if "/" in where else spec
+    return spec if spec in labels else f"{Path(where).name}{colon}{options}"
 
 
 def _measured(label: str) -> str:

@@ -17,7 +17,7 @@ from pe_bench.reporting.task_summary import (
     find_limits,
     is_quality,
 )
-from pe_bench.stats.significance import effect_to_show
+from pe_bench.stats.significance import FEWEST_SEEDS, effect_to_show
 
 SATURATED = 0.9  # minimum normalised score of the last encoding
 
@@ -126,7 +126,7 @@ def describe_power(table: Table, seeds: int) -> str:
         return ""
     typical, largest = (effect_to_show(seeds, of) for of in (median(spreads), max(spreads)))
     if typical is None or largest is None:
-        return f"none, {seeds} of these seeds are in the finished runs"
+        return f"none; a test needs {FEWEST_SEEDS} seeds"
     metric = table.metric(table.headline.metric)
     unit = "points" if metric.unit == "%" else metric.unit
     most = f" ({largest:.2g} for the pair that varies most)" if len(spreads) > 1 else ""

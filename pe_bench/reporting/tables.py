@@ -228,8 +228,12 @@ class Table:
         return sorted(means, key=lambda encoding: means[encoding], reverse=self.higher_is_better)
 
     def headline_scores(self) -> pd.DataFrame:
-        """Return the scores of the headline: the mean if there is one, else points of a curve."""
+        """Return the scores of the headline: the mean if there is one, else points of a curve.
+
+        Partial means are left out.
+        """
         scores = self.numbers(self.headline.subset, self.headline.metric)
+        scores = scores[scores["status"] != "partial"]
         means = scores[scores["length"].isna()]
         return scores if means.empty else means
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from pe_bench.config import show_rate
 from pe_bench.reporting.tables import Table
+from pe_bench.results.identity import phases_of
 from pe_bench.results.record import RunRecord
 
 EDGE = " (!)"
@@ -21,18 +22,16 @@ NEGLIGIBLE = 0.01
 def describe_tuning(table: Table) -> list[str]:
     """Return a line for each training phase of a table; empty without training."""
     lines = []
-    settings: Mapping[str, Any] | None = table.about.settings
-    for part, name in (("task", "Learning rate"), ("start", "Learning rate of the pre-training")):
-        if settings:
-            lines.append(_describe(table, part, name, settings))
-            settings = settings.get("start")
+    parts = (("task", "Learning rate"), ("start", "Learning rate of the pre-training"))
+    for (part, name), settings in zip(parts, phases_of(table.about.settings), strict=False):
+        lines.append(_describe(table, part, name, settings))
     return [line for line in lines if line]
 
 
 def _describe(table: Table, part: str, name: str, settings: Mapping[str, Any]) -> str:
     train = settings.get("train", {})
     tune = settings.get("tune")
-    if not train.get("steps"):
+    if not train.get("steps") and not tune:
         return ""
     if not tune:
         return f"{name}: {show_rate(train['lr'])} for every encoding (default, not tuned)."
@@ -48,14 +47,14 @@ def _describe(table: Table, part: str, name: str, settings: Mapping[str, Any]) -
     seeds = ", ".join(map(str, tune["seeds"]))
     if tune.get("version", 1) == 1:  # one grid, the smallest mean loss
         return (
-            f"{name}: tuned for every encoding, of {rates}, by the loss on held-out draws (seed "
+            f"{name}: tuned for every encoding, of {rates}, by the loss on held-out batches (seed "
             f"{seeds}, not reported): {'; '.join(chosen)}."
         )
     rule = "the worst of seeds" if len(tune["seeds"]) > 1 else "seed"
     edge = any(EDGE in text for text in chosen)
     return (
-        f"{name}: tuned for every encoding, beginning with {rates}, by the loss on held-out draws "
-        f"({rule} {seeds}, not reported): {'; '.join(chosen)}."
+        f"{name}: tuned for every encoding, beginning with {rates}, by the loss on held-out "
+        f"batches ({rule} {seeds}, not reported): {'; '.join(chosen)}."
         + (f" A search took up to {max(costs):g} trainings." if costs else "")
         + (f" {EDGE.strip()} marks a rate at the edge of the rates tried." if edge else "")
     )

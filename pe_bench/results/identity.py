@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,13 @@ def tuning_path(results: Path, task: str, encoding: str, identity: str) -> Path:
         identity: digest of the settings of the task, and of the label and version of the encoding.
     """
     return results / "tuning" / slug(task) / f"{slug(encoding)}-{identity}.json"
+
+
+def phases_of(settings: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
+    """Yield the settings of a task, and then of the tasks that it starts from."""
+    while settings:
+        yield settings
+        settings = settings.get("start")
 
 
 def flatten_settings(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -11,7 +11,7 @@ from filelock import Timeout
 
 from pe_bench.config import show_rate
 from pe_bench.errors import InputError
-from pe_bench.results.identity import digest_settings, tuning_path
+from pe_bench.results.identity import digest_settings, phases_of, tuning_path
 from pe_bench.results.items import write_items
 from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
@@ -339,15 +339,13 @@ def _merge_tuning(path: Path, copy: Path, found: Merge) -> None:
 
 def _restore_tuning(record: RunRecord, target: Path, found: Merge) -> None:
     """Write the chosen learning rates of an exported run to the tuning folder."""
-    settings: Any = record.settings
-    for name in ("task", "start"):
+    for name, settings in zip(("task", "start"), phases_of(record.settings), strict=False):
         content = (record.tuning or {}).get(name)
-        if content and {"model", "train", "start"} <= (settings or {}).keys():
+        if content and {"model", "train", "start"} <= settings.keys():
             names = (content["task"], content["encoding"])
             identity = digest_settings(settings, content["encoding"], content["encoding_version"])
             copy = tuning_path(target, *names, identity)
             _keep_tuning(content, record.folder or target, copy, found)
-        settings = (settings or {}).get("start")
 
 
 def _keep_tuning(content: dict[str, Any], source: Path, copy: Path, found: Merge) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pe_bench.config import AdaptConfig, show_rate
+from pe_bench.config import ROUNDING_ONLY, AdaptConfig, show_rate
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.registry.plugins import Plugin
@@ -14,7 +14,7 @@ from pe_bench.results.identity import digest
 from pe_bench.results.labels import ARROW
 from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.resolve import IRRELEVANT, ResolvedTask
+from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.tuning import Tuning, default_rates
 from pe_bench.task import Task
 from pe_bench.train.adaptation_methods import check_libraries
@@ -140,7 +140,9 @@ def _adapting(task: ResolvedTask, config: AdaptConfig) -> Task | None:
 
 def _deciding(config: AdaptConfig) -> dict[str, Any]:
     """Return the settings of a training phase that determine its numbers."""
-    found = {name: value for name, value in asdict(config).items() if name != "recompute"}
+    usual = {name: getattr(AdaptConfig, name) for name in ROUNDING_ONLY}
+    found = asdict(replace(config, **usual))
+    del found["recompute"]  # the others stay, so that digests of earlier versions stay valid
     if config.also is None:  # digests from before this option stay valid
         del found["also"]
     return found
@@ -156,7 +158,7 @@ def _bracket(config: AdaptConfig, task: ResolvedTask) -> str:
     parts: list[str] = [] if config.method == "full" else ["+".join(trained)]
     parts.append(f"{config.steps} steps")
     for name, value in asdict(config).items():
-        if name in ("method", "also", "steps", *IRRELEVANT) or value == usual[name]:
+        if name in ("method", "also", "steps", *ROUNDING_ONLY) or value == usual[name]:
             continue
         parts.append(f"{name} {show_rate(value) if name == 'lr' else value}")
     return f" [{', '.join(parts)}]"

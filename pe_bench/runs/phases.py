@@ -87,16 +87,16 @@ class Phases:
         from pe_bench.train.training import ensure_trained  # late: Lightning takes seconds
 
         batches = BatchStream(task, subset, seed)
-
-        def start() -> Mapping[str, Tensor]:
-            return self._start(task, subset, seed, model)
-
         choice = choice or self.choose(task, subset)
         title = f"{self.encoding.label} · {subset or task.label} · train"
         try:
             model = task.make_model(built(self.encoding, choice), seed)
         except CRASHES as error:
             raise SharedFailure from error
+
+        def start() -> Mapping[str, Tensor]:
+            return self._start(task, subset, seed, model)
+
         cached = folder is None
         folder = folder or self.checkpoint(task, subset, seed, choice)
         identity = self.identity(task, subset, seed, choice)
@@ -276,6 +276,12 @@ class Phases:
         with locked(lock, search.title(subset)):
             return search.chosen(subset) or self._choose(search, subset)
 
+    def chosen(self, task: ResolvedTask, subset: str | None) -> Candidate | None:
+        """Return learning rate and option value of a phase; None: the search has not finished."""
+        if task.tuning is None:
+            return Candidate(task.train.lr)
+        return self._search(task).chosen(subset)
+
     def choices(self, task: ResolvedTask) -> dict[str, Any] | None:
         """Return the trials and the choices for a task; None without tuning."""
         content = self._search(task).read() if task.tuning else {}
@@ -327,9 +333,8 @@ class Phases:
         try:
             model, trained = self.trained(task, subset, seed, choice=candidate, watch=watch)
         except (FloatingPointError, SharedFailure) as error:
-            if isinstance(error, SharedFailure) and not isinstance(
-                error.__cause__, FloatingPointError
-            ):
+            cause = error.__cause__ if isinstance(error, SharedFailure) else error
+            if not isinstance(cause, FloatingPointError):
                 raise
             return Trial(loss=None, stopped="diverged")
         loss = held_out_loss(model, task, subset, self.device, self.precision)

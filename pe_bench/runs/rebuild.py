@@ -11,7 +11,7 @@ from pe_bench.option_table import option_names
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind, trusting_only
 from pe_bench.registry.plugins import Plugin
-from pe_bench.results.identity import flatten_settings
+from pe_bench.results.identity import flatten_settings, phases_of
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import Places, RunOptions
@@ -96,10 +96,9 @@ def _check_complete(settings: Mapping[str, Any] | None) -> None:
     Raises:
         InputError: they are not.
     """
-    while settings is not None:
-        if not settings.keys() >= NEEDED:
-            raise InputError("the record has no settings, as in an earlier version: run it again")
-        settings = settings["start"]
+    phases = list(phases_of(settings))
+    if not phases or any(not phase.keys() >= NEEDED for phase in phases):
+        raise InputError("the record has no settings, as in an earlier version: run it again")
 
 
 def _load(kind: Kind, label: str, record: RunRecord, place: str | None) -> Plugin:

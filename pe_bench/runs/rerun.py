@@ -37,10 +37,11 @@ class Number:
 
     @property
     def difference(self) -> float:
-        """Absolute difference of the two numbers; infinite if one is missing."""
-        if self.before is None or self.now is None:
+        """Absolute difference of the two numbers; infinite if one is missing or nan."""
+        if not self.before or not self.now:
             return float("inf")
-        return abs(float(self.before or "nan") - float(self.now or "nan"))
+        found = abs(float(self.before) - float(self.now))
+        return found if found == found else float("inf")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """From a task's spec to a task that can be trained: preset, overrides, data, starting point."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pe_bench import decoder
-from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.config import ROUNDING_ONLY, ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError, as_exception, suggest
@@ -22,10 +22,6 @@ from pe_bench.runs.tuning import Tuning, default_rates
 from pe_bench.task import Preset, Task, TaskContext
 from pe_bench.text.tokenizer import Tokenizer
 from pe_bench.train import training_result
-
-# These options change numbers by rounding at most: the interval between checkpoints, the size of
-# slices of a batch, and whether activations are recomputed.
-IRRELEVANT = ("save_every", "micro_batch", "recompute")
 
 NO_CHECKPOINT = "it needs special tokens, but a checkpoint has only those of its tokenizer"
 
@@ -67,6 +63,11 @@ class ResolvedTask:
     def batches(self) -> Task:
         """The task that makes the batches of the training phase."""
         return self.adapting or self.task
+
+    @property
+    def model_subsets(self) -> Sequence[str | None]:
+        """The subset of each trained model; None stands for one model for all subsets."""
+        return self.task.subsets if self.task.trains_each_subset else (None,)
 
     def make_encoding(self, encoding: Plugin, layer: int = 0) -> Encoding:
         """Return an instance of an encoding for one layer of this task's model."""
@@ -145,7 +146,7 @@ def resolve(
         "data": task.fingerprint,
         "precision": options.precision,
         "model": model.settings,
-        "train": {k: v for k, v in asdict(task.train).items() if k not in IRRELEVANT},
+        "train": {k: v for k, v in asdict(task.train).items() if k not in ROUNDING_ONLY},
         "start": start.settings if start else None,
     }
     tuning = _tuning(options, task.train, asked)

@@ -24,7 +24,9 @@ def identify_models(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[s
     Returns:
         The digest of each model, by its subset; "" for a model for all subsets.
     """
-    return {subset or "": phases.identity(resolved, subset, seed) for subset in _subsets(resolved)}
+    return {
+        subset or "": phases.identity(resolved, subset, seed) for subset in resolved.model_subsets
+    }
 
 
 def find_same(
@@ -60,7 +62,7 @@ def find_same(
     except CRASHES:  # the search crashes again in the run, which records it
         return None
     for record in candidates:
-        if _models_of(record, _subsets(resolved)) == models:
+        if _models_of(record, resolved.model_subsets) == models:
             return record
     return None
 
@@ -69,11 +71,6 @@ def with_numbers_of(record: RunRecord, other: RunRecord) -> RunRecord:
     """Return the record of a run that takes over the numbers of another one."""
     measured = {name: getattr(other, name) for name in MEASURED}
     return replace(record, reused=other.reused or other.name, **measured)
-
-
-def _subsets(resolved: ResolvedTask) -> Sequence[str | None]:
-    task = resolved.task
-    return task.subsets if task.trains_each_subset else (None,)
 
 
 def _without_search(settings: Mapping[str, Any]) -> str:

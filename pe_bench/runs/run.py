@@ -273,10 +273,9 @@ class Run:
 
     def missing_models(self) -> list[str | None]:
         """Return the subsets whose models are not kept yet; None stands for all subsets."""
-        task = self.resolved.task
         if not self.keep or not (self.resolved.train.steps or self.resolved.start):
             return []
-        subsets: Sequence[str | None] = task.subsets if task.trains_each_subset else (None,)
+        subsets = self.resolved.model_subsets
         return [subset for subset in subsets if not is_kept(place_of(self.folder, subset))]
 
     def _keep_models(self) -> None:
@@ -349,6 +348,7 @@ class Run:
 
 def search_of(run: Run) -> tuple[str, str] | None:
     """Return the search for a learning rate that is left to do, which all seeds share; or None."""
-    if not run.resolved.tuning or run.phases.choices(run.resolved):
+    resolved = run.resolved
+    if all(run.phases.chosen(resolved, subset) for subset in resolved.model_subsets):
         return None
-    return run.encoding.label, run.resolved.digest()
+    return run.encoding.label, resolved.digest()

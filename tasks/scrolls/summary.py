@@ -53,7 +53,8 @@ def summarize_lengths(
     beyond = [row for row in main if row.length != lengths[0]]
     inside = _score(ID, trained, whole)
     rows.append(inside)
-    rows.append(_score(OOD, beyond, whole if inside.value >= gate else "not_learned"))
+    failed = whole == "ranked" and inside.value < gate
+    rows.append(_score(OOD, beyond, "not_learned" if failed else whole))
     for subset in dict.fromkeys(row.subset for row in beyond):
         own = [row for row in beyond if row.subset == subset]
         rows.append(mean_of(f"{subset}-{OOD}", own))

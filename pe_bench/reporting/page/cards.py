@@ -72,7 +72,12 @@ def _result(section: TableSection, label: str) -> list[str]:
     rank = show_rank(section.comparison, label)
     if rank != "–":
         rank += f" of {len(section.comparison.ranks)}"
-    return [column.heading, show_number(column, label, seeds), rank, show_learned(table, label)]
+    return [
+        column.heading,
+        show_number(column, label, seeds),
+        rank,
+        show_learned(table, column, label),
+    ]
 
 
 def _facts(

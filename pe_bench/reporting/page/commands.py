@@ -4,12 +4,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pe_bench.config import AdaptConfig, ModelConfig, TrainConfig
+from pe_bench.config import ROUNDING_ONLY, AdaptConfig, ModelConfig, TrainConfig
 from pe_bench.option_table import option_names, option_words
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.tuning import VERSION, default_rates
 
-NO_NUMBER = ("save_every", "micro_batch", "recompute")  # options that change no number
 USUAL = "bytes"  # the default tokenizer of a preset
 PLACEHOLDERS = {"DIR": "the folder with the data", "FILE": "the file of the tokenizer"}
 
@@ -130,7 +129,7 @@ def _spell_out(record: RunRecord) -> list[str]:
         words += option_words("model", _values(model, ModelConfig))
     if record.adaptation and record.adaptation["config"]["steps"]:
         config = AdaptConfig(**record.adaptation["config"])
-        idle = NO_NUMBER if config.low_rank else (*NO_NUMBER, "rank", "targets")
+        idle = ROUNDING_ONLY if config.low_rank else (*ROUNDING_ONLY, "rank", "targets")
         values = _phase(record.adaptation["config"], AdaptConfig)
         words += option_words("adapt", {n: v for n, v in values.items() if n not in idle})
     return words

@@ -121,9 +121,9 @@ def show(rows: list[dict[str, Any]]) -> str:
         "mixed axes",
         "learning rate",
         "loss (nats)",
-        "size before",
-        "largest size",
-        "size after",
+        "magnitude before",
+        "largest magnitude",
+        "magnitude after",
     ]
     return markdown_table(header, table, "lrrrrr")
 

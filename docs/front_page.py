@@ -124,17 +124,18 @@ def describe(block: Block) -> str:
     sizes = [r.parameters for t in block.tables for r in t.records if r.parameters]
     families = count_families(block.tables)
     how = (
-        f"Out of distribution; means of {_range(seeds)} seeds; models of {_range(sizes)} "
+        f"Out of distribution; means of {_any_of(seeds)} seeds; models of {_range(sizes)} "
         f"parameters. {describe_search(block)} Mean score: 0 is the best baseline (lower scores "
-        f"count as 0), 1 is the ceiling; the {families} families of tasks have equal weight. In "
+        f"count as 0), 1 is the ceiling; the {families} families have equal weight. In "
         "brackets: seeds that learned, if not all did."
     )
     honest = (
-        "**How to read it:** an interval shows how much a mean may change with other families of "
-        f"tasks; it is wide, because there are only {families}. Where that of "
-        f"`minus {DEFAULT_REFERENCE}` contains 0, the order may differ on other tasks. "
-        "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs on these "
-        "tasks. Do not choose an encoding for a large model from this table. "
+        "**How to read it:** an interval, cut to 0 to 1, shows how a mean may change with other "
+        "families chosen by the same [rule](docs/tasks.md#the-main-set); it is wide, because there "
+        f"are only {families}. If that of `minus {DEFAULT_REFERENCE}` contains 0, the order may "
+        "differ on other tasks. "
+        "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs. Do not "
+        "choose an encoding for a large model from this table. "
         f"{describe_sizes(block)}"
     )
     return f"{how}\n\n{honest}"
@@ -142,7 +143,7 @@ def describe(block: Block) -> str:
 
 def describe_search(block: Block) -> str:
     """Return how learning rates were chosen, with the tasks of an earlier search."""
-    start = "Every encoding of a task had the same search for a learning rate."
+    start = "Within a task, all encodings had the same search for a learning rate"
     earlier: list[str] = []
     for table in sorted(block.tables, key=_family_first):
         tune = table.about.settings["tune"]
@@ -150,15 +151,18 @@ def describe_search(block: Block) -> str:
             assert len(tune["seeds"]) == 1, table.about.task
             earlier.append(table.about.task)
     if not earlier:
-        return start
-    return f"{start} For {in_words(earlier)}, it was an earlier search with one tuning seed."
+        return f"{start} and for one constant of some encodings."
+    return (
+        f"{start} and, except for {in_words(earlier)} (an earlier search with one tuning seed), "
+        "for one constant of some encodings."
+    )
 
 
 def describe_sizes(block: Block) -> str:
     """Return for each task whether the order of encodings holds at other sizes of the model."""
     marks = read_marks(SIZES)
     words = {
-        "stable": "the same",
+        "stable": "similar",
         "changes": "another one",
         "unknown": "unknown",
         None: "not measured",
@@ -202,6 +206,11 @@ def _show(table: Table, score: float | None) -> str:
         return ""
     decimals = 1 if table.headline_scores()["mean"].abs().max() >= 10 else 3
     return f"{score:.{decimals}f}"
+
+
+def _any_of(values: Collection[int]) -> str:
+    """Return numbers as in "5 or 8"."""
+    return " or ".join(map(str, sorted(values)))
 
 
 def _range(values: Collection[int]) -> str:

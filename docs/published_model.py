@@ -6,7 +6,7 @@ The numbers come from results/pretrained. `tests/test_published_model.py` fails 
 disagree.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -140,15 +140,35 @@ def _with_and_without(table: Table) -> str:
     return markdown_table(header, rows, "lrrrr")
 
 
-def key_share(table: Table) -> float:
-    """Return the share of key tokens in the scored bytes."""
-    sums = dict.fromkeys(("context", "key-tokens"), 0.0)
-    for cell in read_items(table.records[0]):
-        if cell.length == LONG and cell.metric == "bits_per_byte" and cell.weights is not None:
-            for subset in sums:
-                if cell.subset in [f"{corpus}-{subset}" for corpus in CORPORA]:
-                    sums[subset] += float(cell.weights.sum())
-    return sums["key-tokens"] / sums["context"]
+def key_shares(table: Table) -> tuple[float, Documents]:
+    """Return the share of key tokens in the scored bytes, and that of each document."""
+    items = read_items(table.records[0])
+    keys, scored = (_bytes(items, subset) for subset in ("key-tokens", "context"))
+    return float(keys.sum() / scored.sum()), keys / scored
+
+
+def key_contributions(table: Table) -> list[float]:
+    """Return the part of each method's mean difference to truncation that comes from key tokens.
+
+    It is the mean over documents of the difference of their key tokens times their share. PI and
+    the unmodified model are left out, because their key tokens have a higher loss.
+    """
+    _, shares = key_shares(table)
+    cut = _documents(table, "rope", "key-tokens", TRAINED)
+    found = []
+    for label in table.ranking():
+        long = _documents(table, label.removeprefix(MODEL), "key-tokens", LONG)
+        found.append(float(((long - cut) * shares).mean()))
+    return [part for part in found if part < 0]
+
+
+def _bytes(items: Sequence[Items], subset: str) -> Documents:
+    """Return the number of bytes of each document under the longest context."""
+    found = []
+    for cell, document in _cells(items, subset, LONG):
+        assert cell.weights is not None
+        found.append(cell.weights[document].sum())
+    return np.array(found)
 
 
 def _names(losses: Table, keys: Table) -> list[str]:
@@ -185,6 +205,16 @@ def _documents(table: Table, name: str, subset: str, length: int) -> Documents:
 def _of_documents(items: Sequence[Items], subset: str, length: int) -> Documents:
     """Return the bits per byte of each document of all corpora."""
     means = []
+    for cell, document in _cells(items, subset, length):
+        assert cell.weights is not None
+        means.append(cell.values[document].sum() / cell.weights[document].sum())
+    return np.array(means)
+
+
+def _cells(
+    items: Sequence[Items], subset: str, length: int
+) -> Iterator[tuple[Items, npt.NDArray[np.bool_]]]:
+    """Yield the items of each corpus, with a mask for each of its documents."""
     for corpus in CORPORA:
         (cell,) = (
             cell
@@ -192,11 +222,9 @@ def _of_documents(items: Sequence[Items], subset: str, length: int) -> Documents
             if (cell.subset, cell.length) == (f"{corpus}-{subset}", length)
             and cell.metric == "bits_per_byte"
         )
-        assert cell.clusters is not None and cell.weights is not None
+        assert cell.clusters is not None
         for document in np.unique(cell.clusters):
-            own = cell.clusters == document
-            means.append(cell.values[own].sum() / cell.weights[own].sum())
-    return np.array(means)
+            yield cell, cell.clusters == document
 
 
 def _passkeys(table: Table, name: str) -> str:

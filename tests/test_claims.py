@@ -23,6 +23,7 @@ from claims import (
 )
 
 from pe_bench.reporting import known_problems
+from pe_bench.reporting.paired import headline_scores
 from pe_bench.reporting.sensitivity import describe_power
 from pe_bench.reporting.tables import read_tables
 from pe_bench.reporting.tuning import describe_tuning
@@ -111,6 +112,18 @@ def test_the_models_have_the_size_that_the_findings_say(results: Results) -> Non
             sizes += [record.parameters for record in records if record.parameters]
     least, most = (round(size, -4) for size in (min(sizes), max(sizes)))
     assert f"They have {least:,} to {most:,} parameters" in read_page(FINDINGS)
+
+
+@pytest.mark.slow
+def test_the_seeds_of_fire_in_chained_facts(results: Results) -> None:
+    table = results.table(Claim("chained-facts", ""))
+    numbers = headline_scores(table, ["fire"]).values[0]
+    failed, *learned = sorted(numbers)
+    assert (table.learned("fire"), table.seeds("fire")) == (4, 5)
+    assert f"{min(learned):.0f} to {max(learned):.0f} % and one, which did not learn, with " in (
+        read_page(FINDINGS)
+    )
+    assert f"which did not learn, with {failed:.0f} %" in read_page(FINDINGS)
 
 
 @pytest.mark.slow

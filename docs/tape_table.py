@@ -137,7 +137,7 @@ def describe_largest(tables: Sequence[Table]) -> str:
 def cells(verdict: Verdict) -> list[str]:
     """Return a row of the table."""
     table, difference = verdict.table, verdict.difference
-    digits = 1 if table.metric(table.headline.metric).unit == "%" else 3
+    digits = 1 if table.is_percent(table.headline.metric) else 3
     floor = table.best_baseline()
     better = "better" if verdict.first_is_better else "worse"
     return [

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from pe_bench.errors import InputError, suggest
-from pe_bench.option_table import check_numbers, option
+from pe_bench.option_table import check_values, option
 
 IGNORE = -100
 """Target id for positions without a loss."""
@@ -93,7 +93,7 @@ class ModelConfig:
     )
 
     def __post_init__(self) -> None:
-        check_numbers(self, "model.")
+        check_values(self, "model.")
         for name in ("vocab_size", "train_length"):
             if getattr(self, name) < 1:
                 raise InputError(f"model.{name} must be at least 1, not {getattr(self, name)}")
@@ -169,7 +169,12 @@ class TrainConfig:
     save_every: float = option(30.0, "seconds between resumable checkpoints")
 
     def __post_init__(self) -> None:
-        check_numbers(self, f"{self.prefix}.")
+        check_values(self, f"{self.prefix}.")
+
+    @property
+    def check_every(self) -> int:
+        """Steps between two questions whether a training of a search can end early."""
+        return max(1, self.steps // 20)
 
 
 @dataclass(frozen=True)

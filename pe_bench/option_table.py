@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache, cached_property
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 from pe_bench.errors import InputError, suggest
 
@@ -56,7 +56,7 @@ class Option:
             the given options, or an instance of the dataclass if the flag `--NAME` is given.
         positional: whether its words are given on the command line without a flag.
         unless: flag of another option, without dashes; if that one is given, this one need not be.
-        least: smallest allowed number, see `check_numbers`.
+        least: smallest allowed number, see `check_values`.
         most: largest allowed number.
         above, below: limits that a number must not reach.
     """
@@ -94,6 +94,11 @@ class Option:
     def item(self) -> Any:
         """Type of one word: type of an element if the value is a tuple, else type of the value."""
         return typing.get_args(self.type)[0] if self.is_tuple else self.type
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words that the value may be; empty: no such limit."""
+        return typing.get_args(self.type) if typing.get_origin(self.type) is Literal else ()
 
     @property
     def is_optional(self) -> bool:
@@ -146,30 +151,46 @@ def options_of(cls: type[Any], prefix: str = "") -> list[Option]:
     return found
 
 
-def check_numbers(options: Any, prefix: str = "") -> None:
-    """Check the numbers in a dataclass of options: type, finiteness and limits.
+def check_values(options: Any, prefix: str = "") -> None:
+    """Check the values in a dataclass of options: types, finiteness and limits of numbers.
+
+    Numbers of other libraries, such as NumPy's, become those of Python, because records are JSON.
 
     Args:
         options: an instance of the dataclass.
         prefix: prefix of the names in messages, such as "train.".
 
     Raises:
-        InputError: a number is wrong.
+        InputError: a value is wrong.
     """
     cls: Any = type(options)
-    for one in _numbers_of(cls):
+    for one in _checked(cls):
         value = getattr(options, one.name)
         if value is None and one.is_optional:
             continue
-        for number in value if one.is_tuple else (value,):
-            right = _right_number(one, number)
+        values = tuple(value) if one.is_tuple else (value,)
+        for number in values:
+            right = _right_value(one, number)
             if right:
                 raise InputError(f"{prefix}{one.name} must {right}, not {number!r}")
+        if any(not isinstance(number, int | float | str) for number in values):
+            plain = tuple(map(one.item, values))
+            object.__setattr__(options, one.name, plain if one.is_tuple else plain[0])
 
 
 @cache
-def _numbers_of(cls: type[Any]) -> list[Option]:
-    return [one for one in options_of(cls) if one.item in (int, float)]
+def _checked(cls: type[Any]) -> list[Option]:
+    """Return the options with a number, true or false, or one of a few words."""
+    return [one for one in options_of(cls) if one.item in (int, float, bool) or one.words]
+
+
+def _right_value(option: Option, value: Any) -> str:
+    """Return the condition that a value violates; empty: none."""
+    if option.words:
+        return "" if value in option.words else f"be one of {', '.join(option.words)}"
+    if option.item is bool:
+        return "" if isinstance(value, bool) else "be true or false"
+    return _right_number(option, value)
 
 
 def _right_number(option: Option, number: Any) -> str:

@@ -73,6 +73,25 @@ def test_a_saved_model_is_read_again(spec: str, tmp_path: Path) -> None:
     assert (tmp_path / "saved" / MODELING).exists() is not plain
 
 
+@pytest.mark.parametrize("spec", some_slow(plugins.names("encoding"), EVERYDAY))
+def test_the_spec_of_a_used_model_is_accepted(spec: str, tmp_path: Path) -> None:
+    model = small(spec, digit_ids=tuple(range(10)), separator_ids=(11,))
+    tokens = torch.randint(model.config.vocab_size, (2, model.config.train_length))
+    for mode in (True, False):
+        model.train(mode)(tokens)
+    save_checkpoint(model, tmp_path / "saved", spec)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [("tape:base=500000", "tape"), ("alibi", "rope"), ("rope:base=5", "rope"), ("fire", "t5")],
+)
+def test_another_spec_is_refused(made: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"the encoding of the model is not '{said}'"):
+        save_checkpoint(small(made), tmp_path / "saved", said)
+    assert not (tmp_path / "saved").exists()
+
+
 ALL_AT_ONCE: dict[str, Any] = {
     "tied_embeddings": True,
     "qkv_bias": True,

@@ -245,14 +245,14 @@ def test_work_that_runs_share_counts_once(tmp_path: Path) -> None:
     assert seconds("c", "three", "a rate", before="") == pytest.approx(5 + 7)  # nor a search there
 
 
-def test_costs_of_subsets_that_share_a_training_count_once() -> None:
-    costs = {n: {"training": {"seconds": s}} for n, s in (("a", 4.0), ("b", 4.0), ("c", 8.0))}
+def test_a_training_that_subsets_share_counts_once() -> None:
+    costs = {name: {"training": {"seconds": 4.0}} for name in "ab"}
     record = earlier("nope", "one", 0, 0, costs=costs, seconds=15.0)
-    estimates = Estimates([record], None)  # of any device
-    whole = Estimates([replace(record, environment={"device": "another"})], None)
-    for known in (estimates, whole):
-        parts = known.parts(planned(record, "nope", parts=3))
-        assert parts == Parts(3 * 100 * 12 / 200 + 3, 0.0, 0.0)
+    models: list[dict[str, str]] = [{}, {"": "m"}, {"a": "m", "b": "n"}]
+    for known, seconds in zip(models, (4.0, 4.0, 8.0), strict=True):
+        of_any_device = replace(record, models=known, environment={"device": "another"})
+        parts = Estimates([of_any_device], None).parts(planned(record, "nope", parts=3))
+        assert parts == Parts(3 * 100 * 4 / 100 + 15 - seconds, 0.0, 0.0)
     incomplete: list[dict[str, Any]] = [{"costs": {}}, {"seconds": None}, {"settings": {}}]
     for lacking in incomplete:
         assert not Estimates([replace(record, **lacking)], None).costs

@@ -94,6 +94,11 @@ def test_options_of_the_command_line_replace_those_of_the_file(tmp_path: Path) -
         ("grid = 3", "grid must be tables, each below a line [[grid]]"),
         ("[grid]\ntask = 'mqar'", "grid must be tables, each below a line [[grid]]"),
         ("grid = [1]", "grid must be tables, each below a line [[grid]]"),
+        ("grid = []", "grid must be tables, each below a line [[grid]]"),
+        ("[[grid]]\ndry-run = true", "dry-run applies to all grids: write it above [[grid]]"),
+        ("[[grid]]\n[[grid]]\nresults = 'x'", "results applies to all grids: write it above"),
+        ("encoding = ['rope', '--tune']", "encoding must be a text that does not begin with"),
+        ("results = ''", "--results: must be the name of a folder, not ''"),
         ("[[grid]]\ntaks = 'mqar'", "no option 'taks' (did you mean 'task'?)"),
     ],
 )
@@ -135,6 +140,19 @@ def test_a_file_may_hold_several_grids(tmp_path: Path) -> None:
     assert [grid["seeds"] for grid in found] == [(0, 1), (5,)]
     assert all(grid["jobs"] == 2 and grid["tasks"] == ("./toy.py",) for grid in found)
     assert {grid.file for grid in grids} == {Path(path)}
+
+
+def test_a_table_of_a_grid_changes_options_of_the_common_table(tmp_path: Path) -> None:
+    common = 'task = "mqar"\nencoding = "rope"\n[train]\nsteps = 5\nlr = 0.007\n'
+    tune = "[tune]\nseeds = [7]\n"
+    grids = (
+        '[[grid]]\n[grid.train]\nsteps = 6\n[[grid]]\n"train.lr" = 1.0\n[[grid]]\ntune = false\n'
+    )
+    _, found = parse(COMMANDS, ["run", write(tmp_path, common + tune + grids)])
+    assert [grid.given["train"] for grid in found] == [
+        {"steps": 6, "lr": 0.007}, {"steps": 5, "lr": 1.0}, {"steps": 5, "lr": 0.007}
+    ]  # fmt: skip
+    assert ["tune" in grid.given for grid in found] == [True, True, False]
 
 
 @pytest.mark.slow

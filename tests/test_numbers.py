@@ -37,6 +37,7 @@ from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.generation import Sampling
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
+from pe_bench.errors import PACKAGE
 from pe_bench.registry import plugins
 from pe_bench.results.identity import digest
 from pe_bench.results.journal import Journal
@@ -299,7 +300,7 @@ def remedy(name: str) -> str:
     if kind == "training":
         return "raise VERSION in pe_bench/train/training_result.py"
     file = plugins.path_of("task" if kind == "task" else "encoding", plugin)
-    where = f"raise `version` of the class in {file.relative_to(plugins.PACKAGE)}"
+    where = f"raise `version` of the class in {file.relative_to(PACKAGE)}"
     if kind == "task":
         return f"{where}, or of its base in pe_bench/sequences where all such tasks have changed"
     return f"{where}, or the decoder's where `decoder` fails too"

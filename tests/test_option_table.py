@@ -1,6 +1,7 @@
 """One table of options: each field exists on the command line, in grid files and in Python."""
 
 import inspect
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+import numpy as np
 import pytest
 
 import pe_bench
@@ -309,6 +311,12 @@ def test_values_of_python(keyword: dict[str, Any], value: Any) -> None:
         ({"precision": 8}, "precision must be one of auto, fp32, bf16, not '8'"),
         ({"jobs": "two"}, "jobs must be a whole number, not 'two'"),
         ({"jobs": 0}, "jobs must be at least 1, not 0"),
+        (
+            {"train": {"schedule": "cosin"}},
+            "train.schedule must be one of cosine, linear, constant",
+        ),
+        ({"train": {"recompute": "no"}}, "train.recompute must be true or false, not 'no'"),
+        ({"model": {"qk_norm": "foo"}}, "model.qk_norm must be one of none, rms, width, not 'foo'"),
     ],
 )
 def test_what_is_wrong_in_python_is_one_sentence(
@@ -318,6 +326,16 @@ def test_what_is_wrong_in_python_is_one_sentence(
         pe_bench.run("nope", "flipflop", results=tmp_path / "results", **keyword)
     assert "\n" not in str(error.value)
     assert not (tmp_path / "results").exists()
+
+
+def test_numbers_of_numpy_become_those_of_python() -> None:
+    steps: Any = np.int64(3)
+    lr: Any = np.float32(0.5)
+    config = TrainConfig(steps=steps, lr=lr)
+    assert (type(config.steps), type(config.lr)) == (int, float)
+    found = take_keywords("run", KEYWORDS, {"seeds": np.arange(2), "tune": {"lr": np.ones(2) / 4}})
+    assert list(map(type, found["seeds"])) == [int, int]
+    assert json.dumps([found["seeds"], found["tune"].lr]) == "[[0, 1], [0.25, 0.25]]"
 
 
 @pytest.mark.slow

@@ -34,6 +34,10 @@ MISTAKES = [
     ("    def update_state(self, state, *rest):\n        return state" + ADDS, "StatefulEncoding"),
     (INIT.format(options="") + "        self.table = torch.ones(4)" + ADDS, "register_buffer"),
     (INIT.format(options="") + "        self.parts = [torch.ones(4)]" + ADDS, "register_buffer"),
+    (
+        INIT.format(options="") + "        self.parts = [torch.nn.Parameter(torch.ones(4))]" + ADDS,
+        "has parameters in a list, which are never trained: use nn.ParameterList",
+    ),
 ]
 FINE = [
     ADDS,

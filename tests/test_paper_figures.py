@@ -8,6 +8,7 @@ from helpers import some_slow
 from made_runs import CURVE, PART_COLUMNS, PARTS, SCORE, TEST, Rows, put, read_table
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
 from pe_bench.cli import main
@@ -16,10 +17,10 @@ from pe_bench.reporting.paper_captions import describe_figure
 from pe_bench.reporting.paper_figures import MOST, plan_figures
 from pe_bench.reporting.paper_panels import (
     STYLE,
+    _shown_labels,
     finish,
     legend_lines,
     overlapping,
-    shown_texts,
 )
 from pe_bench.reporting.styles import styles_of
 from pe_bench.results.measurement import Measurement
@@ -31,6 +32,23 @@ LONG = [
     *("rope -> rope:scaling=yarn,factor=4 [100 steps, batch_size 8, length 512]", "streaming-llm"),
 ]
 METRICS = ("exact_match", "token_accuracy", "bits_per_byte")
+
+
+def shown_texts(figure: Figure) -> list[Text]:
+    """Return the texts of a figure that are drawn and not empty."""
+    ticks: set[Text] = set()
+    drawn: list[Text] = []
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            ticks |= {*axis.get_ticklabels(), *axis.get_ticklabels(minor=True)}
+            for tick in axis.get_major_ticks():
+                ticks |= {tick.label1, tick.label2}
+            drawn += _shown_labels(axis) if axes.get_visible() else []
+    for text in figure.findobj(Text):
+        hidden = text.axes is not None and not text.axes.get_visible()
+        if isinstance(text, Text) and text not in ticks and not hidden and text.get_visible():
+            drawn.append(text)
+    return [text for text in drawn if text.get_text().strip()]
 
 
 def cells(subset: str, lengths: tuple[int, ...], xs: tuple[int, ...]) -> list[Measurement]:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from pe_bench.config import TrainConfig
 from pe_bench.errors import ChangedError
 from pe_bench.runs.adaptation import take_over
 from pe_bench.runs.candidates import Candidate, Trial
@@ -146,7 +147,7 @@ def test_a_phase_alone_can_be_stopped_and_has_its_own_folder(
     tmp_path: Path, trainings: list[Any]
 ) -> None:
     run = planned(tmp_path)
-    watch = Watch(9, lambda: 1.0, None)
+    watch = Watch(TrainConfig(steps=9), lambda: 1.0, None)
     model, _ = run.phases.trained(run.resolved, "copy", 4, folder=tmp_path / "own", watch=watch)
     (told,) = trainings
     assert (told.group, told.stop, told.limit) == (ProcessGroup(0, 1), watch, None)

@@ -30,8 +30,13 @@ ROOT = Path(__file__).parents[1]
 HEADING = "### Published (not measured here)"
 
 
+def select(task: str, **wanted: str) -> list[Published]:
+    """Return the numbers of a task whose attributes have these values."""
+    return [n for n in find(task) if all(getattr(n, name) == wanted[name] for name in wanted)]
+
+
 def values(task: str, **wanted: str) -> list[float]:
-    return [number.value for number in find(task, **wanted)]
+    return [number.value for number in select(task, **wanted)]
 
 
 def test_every_number_says_where_it_is_from() -> None:
@@ -102,17 +107,17 @@ def test_numbers_are_found(task: str, wanted: dict[str, str], expected: list[flo
 
 
 def test_numbers_fit_together() -> None:
-    for number in find("addition", metric="exact_match"):
+    for number in select("addition", metric="exact_match"):
         if outside := re.search(r"the rest has ([\d.]+)\.$", number.known_problems):
             assert number.value == pytest.approx(25 + 0.75 * float(outside[1]), abs=0.05)
     for corpus in ("proofpile", "pg19"):  # more context, lower perplexity
         for encoding in {number.encoding for number in find("perplexity")}:
-            curve = find("perplexity", subset=corpus, encoding=encoding)
+            curve = select("perplexity", subset=corpus, encoding=encoding)
             assert [number.length for number in curve] == [1024, 2048, 4096, 8192]
             assert [n.value for n in curve] == sorted((n.value for n in curve), reverse=True)
-    spreads = {n.subset: n.spread for n in find("copying", encoding="t5") if n.spread}
+    spreads = {n.subset: n.spread for n in select("copying", encoding="t5") if n.spread}
     assert spreads["copy-constant-twice"] == 13.5 and len(spreads) == 8
-    assert {number.length for number in find("scrolls", subset="narrative_qa")} == {57829}
+    assert {number.length for number in select("scrolls", subset="narrative_qa")} == {57829}
 
 
 def number(**changed: Any) -> Published:

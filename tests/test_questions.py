@@ -40,6 +40,8 @@ def test_questions_are_corrected_among_themselves(results: Path) -> None:
     tables = read_tables(results)
     (alone,) = answer(tables, [Question("tape", "rope", ("one",))]).answers
     assert alone.startswith("one: tape is better than rope") and "corrected" not in alone
+    twice = [Question("tape", "rope", ("one",)), Question("rope", "tape", ("one",))]
+    assert answer(tables, twice).answers == [alone]
     asked = [Question("tape", "rope", ("one", "two")), Question("nope", "rope")]
     lines = answer(tables, asked).answers
     assert "corrected for 3 comparisons" in lines[0] and lines[1].startswith("two: tape is better")
@@ -141,6 +143,7 @@ def test_wrong_commands(results: Path, capsys: pytest.CaptureFixture[str]) -> No
         (["--ask", "tape rope", "--all"], "leave out --all"),
         (["tape", "--ask", "tape rope"], "leave out tape"),
         (["--ask", "tape ropes"], "did you mean 'rope'"),
+        (["--ask", "tape tape"], "names one encoding twice"),
         (["--ask", "tape rope", "--task", "four"], "no results of a task 'four'"),
     ):
         assert main(["compare", *words, "--results", str(results)]) == 2

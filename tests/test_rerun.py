@@ -514,6 +514,11 @@ def test_committed_runs_can_be_repeated(tmp_path: Path) -> None:
         ("cope/lm/0", "the record has no settings, as in an earlier version"),
         ("torn/lm/0", "run.json is not the record of a run"),
         ("kept", "there is no run 'kept'"),
+        (
+            "nope/mqar/0 --encoding mine.py",
+            "--encoding has no effect: the encoding of the run, nope",
+        ),
+        ("nope/mqar/0 --task mine.py", "--task has no effect: the task of the run, mqar"),
     ],
 )
 def test_what_cannot_be_repeated(
@@ -533,7 +538,10 @@ def test_what_cannot_be_repeated(
     torn = put(results, "torn", [SCORE]) / "run.json"
     content = {"task": "lm", "encoding": "torn", "seed": 0}
     write_sealed(torn, content, of=place_of(torn.parent))
-    assert main(["rerun", name]) == 2
+    complete: dict[str, Any] = {"task": "", "precision": "", "start": None}
+    complete |= {"model": {}, "train": {}}
+    put(results, "nope", [SCORE], task="mqar", settings=complete)
+    assert main(["rerun", *name.split()]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from pe_bench.config import IGNORE, ModelConfig
+from pe_bench.config import IGNORE, ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, Tunable
 from pe_bench.registry import plugins
@@ -253,7 +253,7 @@ def test_an_edge_that_is_not_left_is_recorded(
 
 def test_a_trial_ends_when_it_is_solved() -> None:
     held_out = iter([1.0, SOLVED / 3])  # the first stages are easier than the held-out batches
-    watch = Watch(100, lambda: next(held_out), None)
+    watch = Watch(TrainConfig(steps=100), lambda: next(held_out), None)
     assert not watch(5, 1.0)
     assert not watch(10, SOLVED / 3)
     assert watch(15, SOLVED / 3) and watch.reason == "solved"
@@ -262,7 +262,7 @@ def test_a_trial_ends_when_it_is_solved() -> None:
 
 @pytest.mark.parametrize(("loss", "ends"), [(0.39, False), (0.41, True)])
 def test_a_trial_ends_halfway_when_it_is_hopeless(loss: float, ends: bool) -> None:
-    watch = Watch(100, lambda: 1.0, 0.2)
+    watch = Watch(TrainConfig(steps=100), lambda: 1.0, 0.2)
     assert not watch(45, 9.0) and watch.halfway == 9.0
     assert watch(50, loss) == ends and watch.halfway == loss
     assert watch.reason == ("hopeless" if ends else "")
@@ -270,7 +270,7 @@ def test_a_trial_ends_halfway_when_it_is_hopeless(loss: float, ends: bool) -> No
 
 
 def test_a_trial_that_is_resumed_late_has_no_loss_halfway(tmp_path: Path) -> None:
-    watch = Watch(100, lambda: 1.0, None)
+    watch = Watch(TrainConfig(steps=100), lambda: 1.0, None)
     assert not watch(90, 0.02) and watch.halfway is None
     known = []  # later trials are compared with it
 
@@ -299,12 +299,12 @@ def test_only_trials_of_the_first_seed_may_end_as_hopeless(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("loss", "ends"), [(1.59, False), (1.61, True)])
 def test_a_trial_of_text_is_hopeless_before_it_has_twice_the_loss(loss: float, ends: bool) -> None:
-    assert Watch(100, lambda: 1.0, 1.4)(50, loss) == ends
+    assert Watch(TrainConfig(steps=100), lambda: 1.0, 1.4)(50, loss) == ends
 
 
 def test_nothing_is_hopeless_without_another_trial_or_when_it_is_solved() -> None:
-    assert not Watch(100, lambda: 1.0, None)(50, 9.0)
-    assert not Watch(100, lambda: 1.0, 1e-6)(50, SOLVED)
+    assert not Watch(TrainConfig(steps=100), lambda: 1.0, None)(50, 9.0)
+    assert not Watch(TrainConfig(steps=100), lambda: 1.0, 1e-6)(50, SOLVED)
 
 
 def test_the_held_out_loss_is_a_mean_over_targets() -> None:
@@ -373,7 +373,7 @@ def test_training_goes_on_after_a_look_at_held_out_batches(
 
     monkeypatch.setattr(Phases, "trained", trained)
     monkeypatch.setattr("pe_bench.runs.phases.held_out_loss", held_out)
-    task = cast(ResolvedTask, SimpleNamespace(train=SimpleNamespace(steps=10)))
+    task = cast(ResolvedTask, SimpleNamespace(train=TrainConfig(steps=10)))
     phases = Phases(cast(Any, None), Path(), "cpu", "fp32")
     trial = phases._try(task, None, LOW, 1000, None)
     assert looks == [True]

@@ -84,6 +84,12 @@ def _plain_tensors(encoding: Encoding) -> Iterator[str]:
             values = value if isinstance(value, list | tuple) else [value]
             if name not in of_modules and any(isinstance(one, Tensor) for one in values):
                 full = f"{place}.{name}".lstrip(".")
+                if any(isinstance(one, nn.Parameter) for one in values):
+                    yield (
+                        f"{type(encoding).__name__}.{full} has parameters in a list, which are "
+                        "never trained: use nn.ParameterList"
+                    )
+                    continue
                 yield (
                     f"{type(encoding).__name__}.{full} is a plain tensor, which stays on the CPU: "
                     "use self.register_buffer"

@@ -1,1 +1,1 @@
-"""The commands. Each one is a module whose `main(args)` returns the exit code."""
+"""The commands. Each one is a module whose `main(values)` returns the exit code."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError
-from pe_bench.option_table import argument, check_numbers, option
+from pe_bench.option_table import argument, check_values, option
 from pe_bench.runs.options import Places, RunOptions, read_data
 from pe_bench.system.console import info
 
@@ -64,7 +64,7 @@ class AttentionOptions:
     )
 
     def __post_init__(self) -> None:
-        check_numbers(self, "--")
+        check_values(self, "--")
 
 
 def main(values: Values) -> int:

@@ -8,7 +8,7 @@ from typing import Literal
 from pe_bench.commands.command import Command, OptionGroup
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError
-from pe_bench.option_table import argument, check_numbers, option
+from pe_bench.option_table import argument, check_values, option
 from pe_bench.system.cache_entries import (
     ALL_KINDS,
     DEFAULT_GB,
@@ -46,7 +46,7 @@ class CacheOptions:
         for kind in self.only:
             if kind not in ALL_KINDS:
                 raise InputError(f"there is no kind '{kind}'; there are {', '.join(ALL_KINDS)}")
-        check_numbers(self, "--")
+        check_values(self, "--")
         if self.action is None and self.dry_run:
             raise InputError("--dry-run is for clean: write pe-bench cache clean --dry-run")
 

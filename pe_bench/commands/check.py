@@ -7,7 +7,7 @@ from pe_bench.commands.command import Command, OptionGroup
 from pe_bench.commands.device import device_option, find_device
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, suggest
-from pe_bench.option_table import argument, check_numbers, option
+from pe_bench.option_table import argument, check_values, option
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import KINDS, Kind
 from pe_bench.registry.options import split_spec
@@ -32,7 +32,7 @@ class CheckOptions:
     device: str = device_option("cpu", "cpu")
 
     def __post_init__(self) -> None:
-        check_numbers(self)
+        check_values(self)
 
 
 def main(values: Values) -> int:

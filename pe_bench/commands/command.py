@@ -62,4 +62,15 @@ class Command:
 
 def results_option(text: str = "default: ./results") -> Any:
     """Return the dataclass field for the option of the results folder."""
-    return option(Path("results"), text, metavar="DIR")
+    return option(Path("results"), text, metavar="DIR", read=_read_folder)
+
+
+def _read_folder(words: Sequence[str]) -> Path:
+    """Return the folder that one word names.
+
+    Raises:
+        ValueError: the word is empty, such as a shell variable that is not set.
+    """
+    if not words[0]:
+        raise ValueError("be the name of a folder")
+    return Path(words[0])

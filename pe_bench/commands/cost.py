@@ -12,7 +12,7 @@ from pe_bench.commands.run import GridOptions
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, SavingError
 from pe_bench.grid.sizes import SIZES, VOCABULARY, choose_shape, count_parameters, read_size
-from pe_bench.option_table import check_numbers, option
+from pe_bench.option_table import check_values, option
 from pe_bench.registry import plugins
 from pe_bench.reporting.terminal import plain_table, wrap
 from pe_bench.runs.options import RunOptions
@@ -70,7 +70,7 @@ class CostOptions:
     )
 
     def __post_init__(self) -> None:
-        check_numbers(self, "--")
+        check_values(self, "--")
         if self.output and self.output.suffix not in FILES:
             raise InputError(f"--output writes {' or '.join(FILES)}, not {self.output.name}")
 
@@ -120,10 +120,10 @@ def _choose_shape(parameters: int, options: RunOptions) -> "ModelConfig":
     Raises:
         InputError: there is none.
     """
-    from pe_bench.grid.cost import count_words
+    from pe_bench.grid.cost import vocab_size_of
 
-    words = count_words(options.tokenizer) if options.tokenizer else VOCABULARY
-    return choose_shape(parameters, words, options.model)
+    vocab_size = vocab_size_of(options.tokenizer) if options.tokenizer else VOCABULARY
+    return choose_shape(parameters, vocab_size, options.model)
 
 
 def _describe(shape: "ModelConfig") -> str:
@@ -131,7 +131,8 @@ def _describe(shape: "ModelConfig") -> str:
     keys = "" if shape.kv_heads == shape.heads else f" ({shape.kv_heads} for keys and values)"
     return (
         f"Model: {shape.layers} layers of width {shape.width:,}, {shape.heads} heads{keys} of "
-        f"{shape.head_dim}, MLP of width {shape.mlp_width:,}, {shape.vocab_size:,} words: "
+        f"{shape.head_dim}, MLP of width {shape.mlp_width:,}, "
+        f"vocabulary of {shape.vocab_size:,} tokens: "
         f"{count_parameters(shape):,} parameters without the encoding"
     )
 

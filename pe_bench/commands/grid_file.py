@@ -5,7 +5,7 @@ Keys are the options without their dashes. Options with a dot may be written as 
 has a folder for each task.
 
 A file may contain several grids, each in a table `[[grid]]`. Keys outside of these tables apply to
-all grids; a value in the table of a grid replaces the common value.
+all grids; a value in the table of a grid replaces the common value of the same option.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +18,8 @@ from pe_bench.system.toml_file import read_toml
 
 SUFFIX = ".toml"
 SEVERAL = "grid"  # the array of tables, one table per grid
+OF_ALL = ("results", "dry-run", "wide", "no-report")
+"""Options that apply to all grids of a file."""
 
 
 def read_grids(path: Path, options: Sequence[Option], given: Sequence[str]) -> list[list[str]]:
@@ -33,26 +35,42 @@ def read_grids(path: Path, options: Sequence[Option], given: Sequence[str]) -> l
     """
     content = read_toml(path)
     grids = content.pop(SEVERAL, [{}])
-    if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids):
+    if (
+        not isinstance(grids, list)
+        or not all(isinstance(grid, dict) for grid in grids)
+        or not grids
+    ):
         raise InputError(f"{path}: {SEVERAL} must be tables, each below a line [[{SEVERAL}]]")
+    for name in OF_ALL:
+        if any(name in grid for grid in grids):
+            raise InputError(f"{path}: {name} applies to all grids: write it above [[{SEVERAL}]]")
     known: dict[str, Option] = {}
     for option in options:
         if not option.is_changes:
             known[option.flag] = option
         known |= {inner.flag: inner for inner in option.inner}
-    return [_read_grid(path, content | grid, known, given) for grid in grids]
+    return [_read_grid(path, content, grid, known, given) for grid in grids]
 
 
 def _read_grid(
-    path: Path, content: Mapping[str, Any], known: Mapping[str, Option], given: Sequence[str]
+    path: Path,
+    common: Mapping[str, Any],
+    own: Mapping[str, Any],
+    known: Mapping[str, Option],
+    given: Sequence[str],
 ) -> list[str]:
     """Return the words of a command line for one grid.
 
     Raises:
         InputError: a key is not an option, or a value has the wrong type.
     """
+    # A table of the grid changes options of the common table; any other value replaces it.
+    kept = {key: value for key, value in common.items() if isinstance(own.get(key, {}), dict)}
+    of_grid = list(_flatten(own, known))
+    replaced = {key for key, _ in of_grid}
+    of_all = [(key, value) for key, value in _flatten(kept, known) if key not in replaced]
     words: list[str] = []
-    for key, value in _flatten(content, known):
+    for key, value in [*of_all, *of_grid]:
         if key not in known:
             hint = suggest(key, list(known))
             raise InputError(f"{path}: there is no option '{key}'{hint}")
@@ -99,6 +117,8 @@ def _words(option: Option, value: Any) -> list[str]:
         raise ValueError(f"{what}, or a list of such" if several else what)
     if any("\0" in str(one) for one in values):
         raise ValueError("a text without the character NUL")
+    if any(isinstance(one, str) and one.startswith("--") for one in values):
+        raise ValueError("a text that does not begin with dashes")
     if not several:
         return [f"--{option.flag}={_show(value)}"]
     return [f"--{option.flag}", *map(_show, values)]

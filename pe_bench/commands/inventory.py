@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from filelock import Timeout
-
 from pe_bench import decoder
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
@@ -15,7 +13,7 @@ from pe_bench.reporting.frames import finished_runs
 from pe_bench.results.identity import phases_of
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import key_of, read_record
-from pe_bench.system.locks import hold
+from pe_bench.system.locks import is_held
 from pe_bench.train import training_result
 
 State = Literal[
@@ -65,18 +63,6 @@ def find_runs(results: Path) -> list[FoundRun]:
     return [_describe(path, records.get(path), versions, counted) for path in folders]
 
 
-def is_busy(folder: Path) -> bool:
-    """Return whether a process works on a run."""
-    path = folder / "lock"
-    if not path.exists():
-        return False
-    try:
-        with hold(path, timeout=0):
-            return False
-    except Timeout:
-        return True
-
-
 def _describe(
     folder: Path,
     record: RunRecord | None,
@@ -84,7 +70,8 @@ def _describe(
     counted: Mapping[tuple[str, str, int], RunRecord],
 ) -> FoundRun:
     if record is None:
-        if is_busy(folder):
+        lock = folder / "lock"
+        if lock.exists() and is_held(lock):
             return FoundRun(folder, "running")
         return FoundRun(folder, "unfinished", "the same pe-bench run continues from here")
     reason = (record.reason or "").partition("\n")[0]

@@ -228,7 +228,7 @@ def _unknown_option(name: str, known: list[str]) -> str:
     if name in INSTEAD:
         return f"there is no option '{name}': {INSTEAD[name]}"
     hint = suggest(name, known)
-    if not name.startswith("--"):  # a single dash, but there are no short options
+    if not name.startswith("--"):  # a single dash
         long = [option for option in known if option.startswith(f"-{name[:2]}")]
         hint = f" (did you mean '{long[0]}'?)" if long else ""
     return f"there is no option '{name}'{hint}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, SavingError
-from pe_bench.option_table import argument, check_numbers, option
+from pe_bench.option_table import argument, check_values, option
 from pe_bench.system.console import info
 from pe_bench.system.files import resolved
 
@@ -57,7 +57,7 @@ class FigureOptions:
     )
 
     def __post_init__(self) -> None:
-        check_numbers(self, "--")
+        check_values(self, "--")
 
 
 def main(values: Values) -> int:

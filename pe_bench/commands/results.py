@@ -5,12 +5,10 @@ from pathlib import Path
 
 from pe_bench.commands.command import Command, OptionGroup
 from pe_bench.commands.values import Values
-from pe_bench.errors import InputError, suggest
+from pe_bench.errors import PACKAGE, InputError, suggest
 from pe_bench.option_table import argument
 from pe_bench.system.console import info
 from pe_bench.system.program import program
-
-PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)

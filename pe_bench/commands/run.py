@@ -14,7 +14,7 @@ from pe_bench.commands.results import committed_folders
 from pe_bench.commands.summary import summarize_runs
 from pe_bench.commands.values import Values
 from pe_bench.grid.execution import ExecutionOptions
-from pe_bench.option_table import REQUIRED, check_numbers, option
+from pe_bench.option_table import REQUIRED, check_values, option
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.seeds import LARGEST_SEED, read_seeds
 from pe_bench.system.console import info, warn
@@ -63,7 +63,7 @@ class GridOptions:
     )
 
     def __post_init__(self) -> None:
-        check_numbers(self)
+        check_values(self)
 
 
 @dataclass(frozen=True)

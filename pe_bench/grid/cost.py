@@ -129,7 +129,7 @@ def find_phases(factory: RunFactory, spec: str, *, asked: bool = True) -> list[P
     train = replace(preset.train, **(options.train if asked else options.pretrain))
     if start is None:
         model = (preset.model or ModelConfig()).changed(**options.model)
-        words = count_words(options.tokenizer or preset.tokenizer)
+        words = vocab_size_of(options.tokenizer or preset.tokenizer)
         model = replace(model, vocab_size=words, train_length=train.length or model.train_length)
         return [Phase(plugin.label, train, model)]
     before = find_phases(factory, start, asked=False)
@@ -189,7 +189,7 @@ class Costs:
         return self._counted[key]
 
 
-def count_words(spec: str) -> int:
+def vocab_size_of(spec: str) -> int:
     """Return the vocabulary size of a tokenizer, even if it is not fitted yet.
 
     Raises:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pe_bench.checks.model_cost import ModelCost
 from pe_bench.config import ModelConfig
-from pe_bench.errors import InputError
+from pe_bench.errors import CRASHES, InputError, describe_error
 from pe_bench.grid.cost import Costs, Phase, assumed_speed, find_phases
 from pe_bench.grid.cost_rows import CostRow, GenerationCost
 from pe_bench.registry import plugins
@@ -79,6 +79,9 @@ class CostCounter:
                 training = costs.of_run(encoding, phases)
             except InputError as error:
                 warn(f"{name}: {error}")
+                continue
+            except CRASHES as error:  # of the encoding
+                warn(f"{name}: {describe_error(error)}")
                 continue
             model = costs.of_model(encoding, phases[-1])
             generation = self._generation(name, model, phases[-1].length)

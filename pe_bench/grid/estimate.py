@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from pe_bench.errors import CRASHES
 from pe_bench.results.identity import without_defaults
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import EXPORTED, key_of, records_of_export
@@ -113,7 +114,10 @@ class Estimates:
     def parts(self, run: Run) -> Parts | None:
         """Return the estimated seconds of the parts of a run; None: there is no similar run."""
         resolved = run.resolved
-        key = _key(resolved.settings, resolved.task.provenance())
+        try:
+            key = _key(resolved.settings, resolved.task.provenance())
+        except CRASHES:  # of the task, which its runs will report
+            return None
         known = self.costs.get(key)
         if not known:
             return None
@@ -189,15 +193,12 @@ def _once(records: Iterable[RunRecord]) -> list[RunRecord]:
 
 def _cost_of(record: RunRecord) -> Cost | None:
     """Return the cost of a run; None if its record does not contain it."""
-    trainings = [cost["training"] for cost in record.costs.values()]
-    rows = _rows(record.settings)
-    if not trainings or record.seconds is None:
+    rows = _rows(record.settings) * len(record.trainings)
+    if not record.trainings or record.seconds is None:
         return None
-    distinct = {training["seconds"] for training in trainings}  # subsets may share a training
-    training = sum(distinct)
+    training = sum(one["seconds"] for one in record.trainings)
     before = record.pretraining["seconds"] if record.pretraining else 0.0
-    whole = rows * len(distinct)
-    return Cost(training / whole if whole else 0.0, record.seconds - training, before)
+    return Cost(training / rows if rows else 0.0, record.seconds - training, before)
 
 
 def _key(settings: Mapping[str, Any], data: Mapping[str, Any]) -> Hashable:

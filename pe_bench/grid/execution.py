@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pe_bench.errors import InputError
 from pe_bench.grid.shard import Shard
-from pe_bench.option_table import check_numbers, option
+from pe_bench.option_table import check_values, option
 
 if TYPE_CHECKING:  # options are read without torch
     from pe_bench.train.process_group import Strategy
@@ -50,7 +50,7 @@ class ExecutionOptions:
     )
 
     def __post_init__(self) -> None:
-        check_numbers(self)
+        check_values(self)
         if self.executor not in ("local", "ray"):
             raise InputError(f"executor must be local or ray, not '{self.executor}'")
         if self.jobs is not None and self.executor == "ray":

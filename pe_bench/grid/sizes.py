@@ -55,7 +55,7 @@ def choose_shape(parameters: int, vocabulary: int, given: Mapping[str, Any]) -> 
 
     Args:
         parameters: the number of parameters, without those of the encoding.
-        vocabulary: number of words.
+        vocabulary: number of tokens in the vocabulary.
         given: values of `ModelConfig` that the shape has to have.
 
     Raises:
@@ -136,6 +136,6 @@ def _why(
             "parameters; leave one of them out"
         )
     return (
-        f"no decoder with {vocabulary:,} words has about {parameters:,} parameters: the nearest "
-        f"has {found:,}; change --params or --tokenizer"
+        f"no decoder with a vocabulary of {vocabulary:,} tokens has about {parameters:,} "
+        f"parameters: the nearest has {found:,}; change --params or --tokenizer"
     )

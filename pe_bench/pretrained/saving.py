@@ -6,8 +6,10 @@ such as a Llama. Otherwise the folder contains code that imports this package, a
 """
 
 from pathlib import Path
+from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
@@ -50,10 +52,41 @@ def save_checkpoint(
         tokenizer: tokenizer of the model; None: the model has no text.
 
     Raises:
-        InputError: the folder is not empty.
+        InputError: the folder is not empty, or the model has another encoding.
         SavingError: the folder cannot be written.
     """
-    write_folder(model, Path(folder), plugins.load("encoding", encoding).label, tokenizer)
+    plugin = plugins.load("encoding", encoding)
+    for layer, own in enumerate(model.encodings):
+        if not _is_same(own, plugin.make(model.config, layer)):
+            raise InputError(f"the encoding of the model is not '{encoding}': give its spec")
+    write_folder(model, Path(folder), plugin.label, tokenizer)
+
+
+def _is_same(encoding: nn.Module, other: nn.Module) -> bool:
+    """Return whether two encodings have the same class, and the same settings and constants.
+
+    Weights and buffers that are saved with the model are not compared.
+    """
+    ours, theirs = dict(encoding.named_modules()), dict(other.named_modules())
+    if ours.keys() != theirs.keys():
+        return False
+    for name, module in ours.items():
+        if type(module) is not type(theirs[name]) or _settings(module) != _settings(theirs[name]):
+            return False
+    saved = encoding.state_dict()
+    constants = dict(other.named_buffers())
+    return all(
+        name in constants and torch.equal(buffer.cpu(), constants[name].to(buffer).cpu())
+        for name, buffer in encoding.named_buffers()
+        if name not in saved
+    )
+
+
+def _settings(module: nn.Module) -> dict[str, Any]:
+    """Return the public attributes of a module that are plain values."""
+    plain = (bool, int, float, str, tuple, type(None))
+    found = {n: v for n, v in vars(module).items() if isinstance(v, plain)}
+    return {n: v for n, v in found.items() if n != "training" and not n.startswith("_")}
 
 
 def write_folder(

@@ -9,6 +9,9 @@ from functools import cache
 from pe_bench.registry.importing import Kind
 from pe_bench.registry.plugins import path_of
 
+STYLE = ("label", "family", "colour", "marker")
+"""Attributes of an encoding that say how reports show it."""
+
 
 @cache
 def literal_attributes(kind: Kind, name: str) -> dict[str, object]:

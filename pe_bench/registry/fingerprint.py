@@ -8,9 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pe_bench.errors import is_library
-
-FOLDERS = ("encodings", "tasks")  # folders of plugins in the package; the rest is the engine
+from pe_bench.errors import PLUGINS, is_library
 
 
 class Sources(NamedTuple):
@@ -45,7 +43,7 @@ def find_sources(files: Iterable[Path], package: Path) -> Sources:
     shipped: dict[tuple[str, str], None] = {}
     for file in found:
         inner = file.relative_to(package).parts if file.is_relative_to(package) else ()
-        if len(inner) > 1 and inner[0] in FOLDERS:
+        if len(inner) > 1 and inner[0] in PLUGINS:
             shipped[inner[0], Path(inner[1]).stem.replace("_", "-")] = None
         else:
             own.append(file)
@@ -79,7 +77,7 @@ def _imported(file: Path, package: Path) -> list[Path]:
         else:
             modules = [alias.name.split(".") for alias in node.names]
         for parts in modules:
-            if len(parts) > 1 and parts[1] in FOLDERS:
+            if len(parts) > 1 and parts[1] in PLUGINS:
                 places.append(package.joinpath(*parts[1:]))
             elif parts[0] != package.name and not file.is_relative_to(package):
                 places += [root.joinpath(*parts) for root in _roots(file, parts[0])]

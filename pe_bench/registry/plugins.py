@@ -18,9 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pe_bench.errors import FaultyPlugin, InputError, as_exception, suggest
+from pe_bench.errors import PACKAGE, PLUGINS, FaultyPlugin, InputError, as_exception, suggest
 from pe_bench.registry import importing
-from pe_bench.registry.fingerprint import FOLDERS, find_sources, fingerprint
+from pe_bench.registry.fingerprint import find_sources, fingerprint
 from pe_bench.registry.importing import KINDS, Kind
 from pe_bench.registry.options import (
     EncodingSpec,
@@ -47,12 +47,13 @@ __all__ = [
     "path_of",
 ]
 
-PACKAGE = Path(__file__).parents[1]
 WITHOUT_PARENT = ("Module.__init__()", "'_parameters'", "'_buffers'", "'_modules'")
 """Parts of torch's messages if the constructor of a module does not call its parent's."""
 
 DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
-UNUSABLE = re.compile(r"[:,=/\\\s]*|.*[:,=\n].*", re.DOTALL)  # texts that cannot be names in labels
+UNUSABLE = re.compile(
+    r"[:,=/\\\s.]*|.*[:,=\n].*", re.DOTALL
+)  # texts that cannot be names in labels
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,10 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     options = convert_options(where, known, given)
     defaults = {name: p.default for name, p in known.items()}
     if preset in getattr(cls, "presets", {}):
-        defaults |= cls.presets[preset].options
+        of_preset = cls.presets[preset]
+        if not hasattr(of_preset, "options"):
+            raise InputError(f"{where}: presets['{preset}'] must be a Preset, not {of_preset!r}")
+        defaults |= of_preset.options
     changed = {}
     shown = []
     for name, default in defaults.items():
@@ -323,7 +327,10 @@ def _name(kind: Kind, where: str, cls: type[Any]) -> str:
     if kind == "encoding" and vars(cls).get("name"):
         name = str(vars(cls)["name"])
         if UNUSABLE.fullmatch(name):
-            raise InputError(f"{where}: the name '{name}' must have no colon, comma or equals sign")
+            raise InputError(
+                f"{where}: the name '{name}' must have a letter or digit, and no colon, comma or "
+                "equals sign"
+            )
     if name.replace("_", "-") in names(kind):
         raise InputError(f"{where}: '{name}' is the name of a shipped {kind}: give another name")
     return name
@@ -380,13 +387,13 @@ def _ancestors(kind: Kind, cls: type[Any]) -> list[type[Any]]:
 def is_shipped(cls: type[Any]) -> bool:
     """Return whether a class belongs to a plugin of this package."""
     parts = cls.__module__.split(".")
-    return parts[0] == "pe_bench" and parts[1] in FOLDERS
+    return parts[0] == "pe_bench" and parts[1] in PLUGINS
 
 
 def _is_plugin(cls: type[Any]) -> bool:
     """Return whether a class belongs to a plugin, not to the engine."""
     parts = cls.__module__.split(".")
-    return parts[0] != "pe_bench" or parts[1] in FOLDERS
+    return parts[0] != "pe_bench" or parts[1] in PLUGINS
 
 
 def _file_of(cls: type[Any]) -> Path:

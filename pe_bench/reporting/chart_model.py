@@ -1,7 +1,6 @@
 """Charts as data: what they show and how, for every renderer.
 
-Renderers only draw: `curves`, `multiples`, `dot_plot`, `heatmap`, `tradeoff` and `training` with
-matplotlib, `page/charts.js` with Observable Plot.
+Renderers only draw: modules of this folder with matplotlib, `page/charts.js` with Observable Plot.
 """
 
 from dataclasses import dataclass

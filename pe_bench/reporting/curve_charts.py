@@ -177,7 +177,7 @@ def _point(table: Table, x: float, row: Mapping[Any, Any]) -> Point:
     low, high = float(row["ci_low"]), float(row["ci_high"])
     if table.has_seeds:
         low, high = mean - float(row["sd"]), mean + float(row["sd"])
-        if table.metric(row["metric"]).unit == "%":
+        if table.is_percent(row["metric"]):
             low, high = max(low, min(mean, 0.0)), min(high, max(mean, 100.0))
     return Point(float(x), mean, low, high, int(row["seeds"]))
 

@@ -1,12 +1,14 @@
 """The leaderboard: a ranked table for each combination of settings."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
 from pe_bench.reporting.columns import (
+    NumberColumn,
     list_columns,
     show_learned,
     show_learned_mean,
@@ -107,56 +109,56 @@ def ranked_table(table: Table, comparison: Comparison) -> str:
 
 def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Return heading and cells of the ranked table, encodings before baselines."""
-    columns = list_columns(table)
+    first, *others = list_columns(table)
+    shown: list[tuple[str, Callable[[str], str]]] = []  # heading, and cell of an encoding
+    if any(difference.seeds > 1 for difference in comparison.pairs):
+        shown.append(("rank", partial(show_rank, comparison)))
+    shown.append((first.heading, partial(_number, table, first)))
+    if table.is_gated:
+        shown.append((LEARNED, partial(show_learned, table, first)))
+        unit = " %" if first.percent else ""
+        shown.append((f"their mean{unit}, not ranked", partial(show_learned_mean, first)))
+    for column in others:
+        shown.append((column.heading, partial(_number, table, column)))
+    if any(loss == loss for loss in (training_loss(table, name) for name in table.encodings)):
+        shown.append(("training loss", partial(_loss, table, find_worse(table))))
+    shown.append(("seeds", lambda encoding: str(table.seeds(encoding))))
+    shown.append(("parameters", partial(_parameters, table)))
+    if not table.about.measures_time:
+        costs = {encoding: mean_costs(table, encoding) for encoding in table.encodings}
+        for name, (heading, unit_size) in COSTS.items():
+            if any(name in own for own in costs.values()):
+                shown.append((heading, partial(_cost, costs, name, unit_size)))
     below = table.below_baselines()
-    percent = columns[0].percent
-    compared = any(difference.seeds > 1 for difference in comparison.pairs)
-    losses = {encoding: training_loss(table, encoding) for encoding in table.encodings}
-    worse = find_worse(table)
-    has_losses = any(loss == loss for loss in losses.values())
-    costs = {encoding: mean_costs(table, encoding) for encoding in table.encodings}
-    cost_columns = [n for n in COSTS if any(n in costs[name] for name in costs)]
-    if table.about.measures_time:
-        cost_columns = []
     rows = []
     for encoding in table.ranking():
-        record = next(r for r in table.records if r.encoding == encoding)
-        seeds = table.seeds(encoding)
-        row = [encoding]
-        if compared:
-            row.append(show_rank(comparison, encoding))
-        row.append(show_number(columns[0], encoding, seeds))
-        if table.is_gated:
-            row += [
-                show_learned(table, columns[0], encoding),
-                show_learned_mean(columns[0], encoding),
-            ]
-        row += [show_number(column, encoding, seeds) for column in columns[1:]]
-        if has_losses:
-            loss = losses[encoding]
-            count = f" {WORSE}{len(worse[encoding])}" if encoding in worse else ""
-            row.append(ABSENT if loss != loss else f"{loss:.4f}{count}")
-        row.append(str(seeds))
-        row.append(ABSENT if record.parameters is None else f"{record.parameters:,}")
-        for name in cost_columns:
-            found = costs[encoding].get(name)
-            row.append(ABSENT if found is None else f"{found / COSTS[name][1]:,.0f}")
-        rows.append(row)
-    header = ["encoding"]
-    if compared:
-        header.append("rank")
-    header.append(columns[0].heading)
-    if table.is_gated:
-        unit = " %" if percent else ""
-        header += [LEARNED, f"their mean{unit}, not ranked"]
-    header += [column.heading for column in columns[1:]]
-    if has_losses:
-        header.append("training loss")
-    header += ["seeds", "parameters", *(COSTS[name][0] for name in cost_columns)]
-    for row in rows:
-        if row[0] in below:
-            row[0] = f"{row[0]} {BELOW}"
+        label = f"{encoding} {BELOW}" if encoding in below else encoding
+        rows.append([label, *(cell(encoding) for _, cell in shown)])
+    header = ["encoding", *(heading for heading, _ in shown)]
     return header, [*rows, *_baseline_rows(table, header)]
+
+
+def _number(table: Table, column: NumberColumn, encoding: str) -> str:
+    return show_number(column, encoding, table.seeds(encoding))
+
+
+def _loss(table: Table, worse: Mapping[str, Sequence[int]], encoding: str) -> str:
+    """Return the training loss, with the number of runs that ended worse than in the search."""
+    loss = training_loss(table, encoding)
+    count = f" {WORSE}{len(worse[encoding])}" if encoding in worse else ""
+    return ABSENT if loss != loss else f"{loss:.4f}{count}"
+
+
+def _parameters(table: Table, encoding: str) -> str:
+    record = next(record for record in table.records if record.encoding == encoding)
+    return ABSENT if record.parameters is None else f"{record.parameters:,}"
+
+
+def _cost(
+    costs: Mapping[str, Mapping[str, float]], name: str, unit_size: float, encoding: str
+) -> str:
+    found = costs[encoding].get(name)
+    return ABSENT if found is None else f"{found / unit_size:,.0f}"
 
 
 def flatten(table: Table) -> pd.DataFrame:

@@ -89,7 +89,7 @@ def write_notes(table: Table) -> str:
 
 
 def _describe_damage(table: Table) -> list[str]:
-    """Explain the column of relative degradation."""
+    """Explain the column of the damage at the old length."""
     if not (table.scores["metric"] == DAMAGE).any():
         return []
     column = find_column(table.about)

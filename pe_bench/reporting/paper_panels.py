@@ -225,23 +225,6 @@ def finish(figure: Figure) -> Figure:
     return figure
 
 
-def shown_texts(figure: Figure) -> list[Text]:
-    """Return the texts of a figure that are drawn and not empty."""
-    ticks: set[Text] = set()
-    drawn: list[Text] = []
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            ticks |= {*axis.get_ticklabels(), *axis.get_ticklabels(minor=True)}
-            for tick in axis.get_major_ticks():
-                ticks |= {tick.label1, tick.label2}
-            drawn += _shown_labels(axis) if axes.get_visible() else []
-    for text in figure.findobj(Text):
-        hidden = text.axes is not None and not text.axes.get_visible()
-        if isinstance(text, Text) and text not in ticks and not hidden and text.get_visible():
-            drawn.append(text)
-    return [text for text in drawn if text.get_text().strip()]
-
-
 def overlapping(texts: Sequence[Text], gap: float = 0.0) -> list[tuple[str, str]]:
     """Return the pairs of texts whose bounding boxes overlap, or are closer than 2 `gap` pixels."""
     boxes = [(text.get_text(), text.get_window_extent().padded(gap)) for text in texts]

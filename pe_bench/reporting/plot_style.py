@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 from pe_bench.reporting.chart_model import Point
 from pe_bench.reporting.styles import Style
 from pe_bench.reporting.tables import Table
+from pe_bench.results.labels import ARROW
 
 BARS = {"elinewidth": 1, "capsize": 2}  # style of error bars
 LEGEND_ROWS = 20
@@ -39,7 +40,7 @@ def draw_options(table: Table, encoding: str, style: Style) -> dict[str, Any]:
 def short_labels(table: Table, encodings: Iterable[str]) -> list[str]:
     """Return the labels of encodings without the original model, which the heading names."""
     origin = (table.about.adaptation or {}).get("from")
-    prefix = f"{origin} -> " if origin else ""
+    prefix = f"{origin}{ARROW}" if origin else ""
     return [table.describe(encoding).removeprefix(prefix) for encoding in encodings]
 
 

@@ -57,27 +57,15 @@ def load() -> tuple[Published, ...]:
         return tuple(_parse(row) for row in csv.DictReader(file))
 
 
-def find(
-    task: str,
-    *,
-    subset: str | None = None,
-    metric: str | None = None,
-    encoding: str | None = None,
-) -> list[Published]:
+def find(task: str, encoding: str | None = None) -> list[Published]:
     """Return the numbers of a task, in the order of the file.
 
     Args:
         task: name or spec of the task.
-        subset, metric, encoding: names to select; None for any.
+        encoding: name of the encoding; None for all.
     """
-    wanted = {"subset": subset, "metric": metric, "encoding": encoding}
-    given = {key: value for key, value in wanted.items() if value is not None}
     name = task.partition(":")[0]
-    return [
-        number
-        for number in load()
-        if number.task == name and all(getattr(number, key) == given[key] for key in given)
-    ]
+    return [n for n in load() if n.task == name and encoding in (None, n.encoding)]
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,8 @@ def parse_pairs(pairs: Sequence[str], tasks: Sequence[str] | None) -> list[Quest
                 "--ask takes pairs of encodings in quotes, as in --ask 'tape rope', or a file "
                 f"{NAME}, not '{pair}'"
             )
+        if labels[0] == labels[1]:
+            raise InputError(f"--ask '{pair}' names one encoding twice: name two")
         questions.append(Question(labels[0], labels[1], tuple(tasks or ())))
     return questions
 
@@ -98,12 +100,16 @@ def answer(tables: Sequence[Table], questions: Sequence[Question]) -> Answers:
 
     Args:
         tables: tables of quality.
-        questions: the questions. Some of their runs may be missing.
+        questions: the questions; equal ones count once. Some of their runs may be missing.
     """
     asked: list[tuple[Scores, str, str]] = []
     on: list[Table | None] = []  # None: the mean over tasks
     left_out: list[str] = []
+    distinct: dict[tuple[frozenset[str], tuple[str, ...]], Question] = {}
     for question in questions:
+        pair = frozenset((question.first, question.second))
+        distinct.setdefault((pair, question.task), question)
+    for question in distinct.values():
         first, second = question.first, question.second
         for name in dict.fromkeys(question.task):
             own = tables_of_tasks(tables, [name], checked=False)

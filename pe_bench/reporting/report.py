@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pe_bench.errors import InputError, SavingError
+from pe_bench.errors import InputError, SavingError, suggest
 from pe_bench.reporting import paired, published
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.reporting.leaderboard import flatten, ranked_table
@@ -89,6 +89,12 @@ def _write(
     """Write the report of some runs into a folder and return its files, see `write_report`."""
     tables = make_tables(records)
     plots = _make_folder(target / "plots")
+    labels = sorted({name for table in tables for name in table.encodings})
+    if reference is not None and reference not in labels:
+        raise InputError(
+            f"there are no results of the reference '{reference}'{suggest(reference, labels)}: "
+            f"there are {', '.join(labels)}"
+        )
     compared_with = reference or paired.DEFAULT_REFERENCE
     is_export = any(record.exported and record.folder == target for record in records)
     due: Redraw = "everything" if is_export else "changes"

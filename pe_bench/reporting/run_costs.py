@@ -15,8 +15,8 @@ def training_loss(table: Table, encoding: str) -> float:
     losses = []
     for record in table.records:
         if record.encoding == encoding:
-            costs = [cost.get("training", {}) for cost in record.costs.values()]
-            known = [cost["loss"] for cost in costs if cost.get("loss") is not None]
+            found = [training.get("loss") for training in record.trainings]
+            known = [loss for loss in found if loss is not None]
             losses += [statistics.fmean(known)] if known else []
     return statistics.median(losses) if losses else math.nan
 
@@ -33,8 +33,5 @@ def mean_costs(table: Table, encoding: str) -> dict[str, float]:
 
 
 def training_seconds(record: RunRecord) -> float:
-    """Return the training time of a run. A training shared by several parts counts once."""
-    found = [cost.get("training") or {} for cost in record.costs.values()]
-    if found and all(one == found[0] for one in found):
-        found = found[:1]
-    return sum(float(one.get("seconds") or 0) for one in found)
+    """Return the training time of a run."""
+    return sum(float(training.get("seconds") or 0) for training in record.trainings)

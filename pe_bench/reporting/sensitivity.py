@@ -128,7 +128,7 @@ def describe_power(table: Table, seeds: int) -> str:
     if typical is None or largest is None:
         return f"none; a test needs {FEWEST_SEEDS} seeds"
     metric = table.metric(table.headline.metric)
-    unit = "points" if metric.unit == "%" else metric.unit
+    unit = "points" if table.is_percent(table.headline.metric) else metric.unit
     most = f" ({largest:.2g} for the pair that varies most)" if len(spreads) > 1 else ""
     amount = f"{typical:.2g} {unit} of {metric.title}" if unit else f"{typical:.2g} {metric.title}"
     return f"{amount}{most}, {seeds} seeds"

@@ -70,7 +70,7 @@ def describe_verdict(verdict: Verdict, name: str) -> str:
     fits = f"but with {_seeds(difference.seeds)} anything from {interval} would fit"
     if difference.low > 0 or difference.high < 0:
         fits = f"and its own 95 % interval is {interval}"
-        if difference.seeds >= FEWEST_SEEDS:
+        if _is_tested(verdict):
             fits += f" ({p_text(difference.p_alone)}), but {_objection(difference, verdict)}"
     needs = _needs(verdict)
     return f"{found}, {fits}{f'; {needs}' if needs else ''}."
@@ -203,13 +203,13 @@ def _only(found: Verdicts) -> str:
 
 
 def _is_tested(verdict: Verdict) -> bool:
-    return verdict.difference.seeds >= FEWEST_SEEDS
+    return verdict.difference.seeds >= FEWEST_SEEDS  # also if all differences are 0
 
 
 def _needs(verdict: Verdict) -> str:
     """Return the number of seeds that a claim needs, in words; empty if more would not help."""
     difference = verdict.difference
-    if difference.seeds < FEWEST_SEEDS:
+    if not _is_tested(verdict):
         return f"no claim is possible with fewer than {FEWEST_SEEDS} seeds"
     if not difference.spread > 0 or difference.value == 0:
         return ""
@@ -236,7 +236,7 @@ def _amount(verdict: Verdict) -> str:
     more = "more" if value >= 0 else "less"
     metric = table.metric(table.headline.metric)
     size = f"{abs(value):.{_digits(table)}f}"
-    if metric.unit == "%":
+    if table.is_percent(table.headline.metric):
         return f"{size} points {more} {metric.title}"
     unit = f" {metric.unit}" if metric.unit else ""
     return f"{size}{unit} {more} {metric.title}"
@@ -265,7 +265,7 @@ def _range(low: float, high: float, digits: int, up: str, down: str) -> str:
 
 
 def _digits(table: Table) -> int:
-    return 2 if table.metric(table.headline.metric).unit == "%" else 3
+    return 2 if table.is_percent(table.headline.metric) else 3
 
 
 def _seeds(count: int) -> str:

@@ -21,8 +21,8 @@ from pe_bench.results.reading import reading
 from pe_bench.results.store import read_records
 from pe_bench.stats.sizes import (
     FEWEST_ENCODINGS,
-    FEWEST_SEEDS,
     SAME_ORDER,
+    SEEDS_OF_AN_INTERVAL,
     Agreement,
     Mark,
     Reversal,
@@ -261,8 +261,8 @@ def explain_mark(ladder: Ladder) -> str:
         return f"all intervals of tau are at or above {SAME_ORDER:g}."
     if len(ladder.encodings) < FEWEST_ENCODINGS:
         return f"an order takes {FEWEST_ENCODINGS} encodings in common."
-    if any(ladder.seeds(place) < FEWEST_SEEDS for place in range(len(ladder.tables))):
-        return f"an interval takes {FEWEST_SEEDS} seeds at each size."
+    if any(ladder.seeds(place) < SEEDS_OF_AN_INTERVAL for place in range(len(ladder.tables))):
+        return f"an interval takes {SEEDS_OF_AN_INTERVAL} seeds at each size."
     if any(one.tau != one.tau for one in found.agreements):
         return "all encodings have the same score at one size."
     return "the seeds do not settle it."

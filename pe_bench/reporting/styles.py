@@ -17,12 +17,11 @@ from matplotlib.colors import is_color_like, to_hex
 from matplotlib.markers import MarkerStyle
 
 from pe_bench.registry import plugins
-from pe_bench.registry.attributes import literal_attributes
+from pe_bench.registry.attributes import STYLE, literal_attributes
 from pe_bench.results.labels import split_label
 from pe_bench.results.record import RunRecord
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
-DECLARED = ("label", "family", "colour", "marker")
 SHADES = (0.0, 0.35, -0.35)  # towards white or black
 FREE_COLOURS = ("#EE3377", "#7755DD")  # for encodings without a colour; no shipped one has them
 
@@ -135,7 +134,7 @@ def family_of(label: str, record: RunRecord | None = None) -> str:
 
 
 def declared_attributes(label: str, record: RunRecord | None = None) -> dict[str, str]:
-    """Return the attributes of `DECLARED` that the class of an encoding sets.
+    """Return the attributes of `STYLE` that the class of an encoding sets.
 
     Args:
         label, record: as in `family_of`.
@@ -147,7 +146,7 @@ def declared_attributes(label: str, record: RunRecord | None = None) -> dict[str
 def _recorded(record: RunRecord) -> dict[str, str]:
     """Return the style attributes declared by the encoding of a run."""
     style = record.described.get("encoding", {}).get("style", {})
-    return {key: str(style[key]) for key in DECLARED if key in style}
+    return {key: str(style[key]) for key in STYLE if key in style}
 
 
 def _read_style(name: str, declared: Mapping[str, str]) -> Style | None:
@@ -176,7 +175,7 @@ def _declared(name: str) -> dict[str, str]:
     if name not in plugins.names("encoding"):
         return {}
     attributes = literal_attributes("encoding", name)
-    return {key: str(attributes[key]) for key in DECLARED if key in attributes}
+    return {key: str(attributes[key]) for key in STYLE if key in attributes}
 
 
 def _digest(label: str) -> int:

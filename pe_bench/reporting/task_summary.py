@@ -118,7 +118,7 @@ def find_end(table: Table) -> float | None:
     """Return the best possible value of the headline: 100 %, or 0 if lower is better."""
     if not table.higher_is_better:
         return 0.0
-    return 100.0 if table.metric(table.headline.metric).unit == "%" else None
+    return 100.0 if table.is_percent(table.headline.metric) else None
 
 
 def describe_limits(tables: Sequence[Table], scale: str = "Normalised") -> str:
@@ -184,7 +184,7 @@ def correlation_rows(block: Block) -> list[list[str]]:
     names = [table.about.task for table in block.tables]
     rows = []
     for name, line in zip(names, found, strict=True):
-        rows.append([name, *("–" if value != value else f"{value:+.2f}" for value in line)])
+        rows.append([name, *(ABSENT if value != value else f"{value:+.2f}" for value in line)])
     return rows
 
 

@@ -18,7 +18,7 @@ from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record import RunRecord
 from pe_bench.results.record_parts import Baselines, Search
 from pe_bench.results.store import (
-    baselines_path,
+    baselines_of,
     key_of,
     place_of,
     read_lines,
@@ -98,7 +98,7 @@ def merge_folder(source: Path, target: Path, records: Sequence[RunRecord] | None
             for path in sorted((folder / "tuning").glob("*/*.json")):
                 _merge_tuning(path, target / path.relative_to(folder), found)
     else:
-        for path in dict.fromkeys(map(_baselines_of, records)):
+        for path in dict.fromkeys(map(baselines_of, records)):
             if path.exists():
                 _merge_baselines(path, target, found)
     for record in records:
@@ -165,10 +165,6 @@ def _records_by_key(target: Path) -> dict[tuple[str, str, str], RunRecord]:
     for record in read_records(target):
         found.setdefault(key_of(record), record)  # exported runs come last
     return found
-
-
-def _baselines_of(record: RunRecord) -> Path:
-    return baselines_path(results_of(record), record.task, record.settings_digest)
 
 
 def _merge_run(record: RunRecord, there: RunRecord | None, target: Path, found: Merge) -> None:

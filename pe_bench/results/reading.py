@@ -15,13 +15,12 @@ from pe_bench.results.items import Items
 from pe_bench.results.learning_curves import Key, LearningCurve
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
-    baselines_path,
+    baselines_of,
     read_lines,
     read_records,
     read_run_curves,
     read_run_items,
     read_run_lines,
-    results_of,
 )
 from pe_bench.system.console import warn
 from pe_bench.system.files import LARGEST
@@ -137,7 +136,7 @@ def find_problems(records: Iterable[RunRecord]) -> list[str]:
         if record.status == "damaged":
             problems.append(f"{record.reason}")
         elif record.status == "done":
-            baselines.setdefault(_baselines_of(record), record)
+            baselines.setdefault(baselines_of(record), record)
     for path, record in baselines.items():
         try:
             _check_baselines(path)
@@ -153,16 +152,12 @@ def find_baselines(record: RunRecord) -> Path | None:
 
     The result is None if the file is missing or damaged; `find_problems` reports a damaged one.
     """
-    path = _baselines_of(record)
+    path = baselines_of(record)
     try:
         _check_baselines(path)
     except (DamagedError, InputError):
         return None
     return path if path.exists() else None
-
-
-def _baselines_of(record: RunRecord) -> Path:
-    return baselines_path(results_of(record), record.task, record.settings_digest)
 
 
 def _check_baselines(path: Path) -> None:

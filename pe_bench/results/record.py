@@ -119,6 +119,16 @@ class RunRecord:
     exported: bool = False
 
     @property
+    def trainings(self) -> list[Mapping[str, Any]]:
+        """The cost of each training; subsets that share a model have one training."""
+        found = [cost["training"] for cost in self.costs.values() if cost.get("training")]
+        if self.models:
+            is_shared = "" in self.models
+        else:  # a record of an earlier version
+            is_shared = all(training == found[0] for training in found)
+        return found[:1] if is_shared else found
+
+    @property
     def age(self) -> tuple[int, str]:
         """Sort key: by `order`, then by time of completion."""
         return self.order, self.finished

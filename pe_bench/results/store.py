@@ -64,6 +64,11 @@ def baselines_path(results: Path, task: str, settings_digest: str) -> Path:
     return results / "references" / f"{slug(task)}-{settings_digest}.csv"
 
 
+def baselines_of(record: RunRecord) -> Path:
+    """Return the file with the baselines of a run's table."""
+    return baselines_path(results_of(record), record.task, record.settings_digest)
+
+
 def read_lines(path: Path) -> list[list[str]]:
     """Return the lines of a file of `write_rows`, with cells as in `CSV_COLUMNS`.
 
@@ -298,7 +303,13 @@ def find_run(what: str, results: Path) -> RunRecord:
         found = [read_record(folder.resolve())]
     else:
         records = read_records(results)
-        found = [record for record in records if what.strip("/") in _names_of(record)]
+        same: dict[
+            tuple[str, str, str], RunRecord
+        ] = {}  # exports, which come last, may repeat runs
+        for record in records:
+            if what.strip("/") in _names_of(record):
+                same.setdefault(key_of(record), record)
+        found = [*same.values()]
         if not found:
             raise InputError(
                 f"there is no run '{what}' in {results}: give its folder, or encoding/task/seed"

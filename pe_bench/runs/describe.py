@@ -9,11 +9,11 @@ import torch
 from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.errors import CRASHES, as_exception
 from pe_bench.registry import plugins
+from pe_bench.registry.attributes import STYLE
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.resolve import ResolvedTask
 
 FACTS = ("prefix_consistent", "shift_invariant", "max_position")
-STYLE = ("label", "family", "colour", "marker")
 LENGTH = 8  # tokens of the input with which available backends are determined
 
 

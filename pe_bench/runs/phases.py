@@ -329,7 +329,7 @@ class Phases:
             watch.model.train()
             return loss
 
-        watch = Watch(task.train.steps, held_out, best)
+        watch = Watch(task.train, held_out, best)
         try:
             model, trained = self.trained(task, subset, seed, choice=candidate, watch=watch)
         except (FloatingPointError, SharedFailure) as error:

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -144,13 +144,11 @@ class Search:
                 return None
             preferred = prefer(losses)
             smallest = min(losses, key=lambda c: (losses[c], c.lr))  # sets the tolerance
-            for candidate in (preferred, smallest):
-                if len(trials[candidate]) < len(seeds):
-                    seed = seeds[len(trials[candidate])]
-                    trials[candidate].append(run(candidate, seed))
-                    break
-            else:
+            unfinished = [c for c in (preferred, smallest) if len(trials[c]) < len(seeds)]
+            if not unfinished:
                 return preferred
+            found = trials[unfinished[0]]
+            found.append(run(unfinished[0], seeds[len(found)]))
 
     def tried(self, subset: str | None) -> list[tuple[Candidate, int]]:
         """Return the candidates and seeds of all trials of a phase."""
@@ -201,7 +199,7 @@ class Search:
         write_sealed(self.path, content, of=self.path.stem)
 
 
-def _best_halfway(trials: Sequence[Sequence[Trial]] | Any) -> float | None:
+def _best_halfway(trials: Iterable[Sequence[Trial]]) -> float | None:
     """Return the halfway training loss of the trial with the smallest loss, if there is one."""
     finished = [found[0] for found in trials if None not in (found[0].loss, found[0].halfway)]
     return min(finished, key=lambda trial: trial.finite_loss).halfway if finished else None

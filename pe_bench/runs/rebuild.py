@@ -43,6 +43,7 @@ def rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedT
 
 
 def _rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedTask, Plugin]:
+    _check_places(record, places)
     options = _make_options(record, scratch, places)
     label = record.encoding
     if record.adaptation is not None:
@@ -60,6 +61,23 @@ def _rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[Resolved
     encoding = factory.encoding(_spec("encoding", label, record, places.encoding))
     _check_label(encoding, label)
     return task, factory.adapted(encoding, task)
+
+
+def _check_places(record: RunRecord, places: Places) -> None:
+    """Check that a given file belongs to a plugin of the run that is not shipped.
+
+    Raises:
+        InputError: all plugins of this kind are shipped.
+    """
+    adapted = record.adaptation or {"encoding": record.encoding, "from": record.encoding}
+    of_kinds: dict[Kind, tuple[str | None, list[str]]] = {
+        "task": (places.task, [record.task]),
+        "encoding": (places.encoding, [adapted["encoding"], adapted["from"]]),
+    }
+    for kind, (place, labels) in of_kinds.items():
+        own = [label.partition(":")[0] for label in labels]
+        if place is not None and {*own} <= {*plugins.names(kind)}:
+            raise InputError(f"--{kind} has no effect: the {kind} of the run, {own[0]}, is shipped")
 
 
 def _go_on(options: RunOptions, record: RunRecord, places: Places) -> RunOptions:

@@ -4,8 +4,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from pe_bench.registry import plugins
-from pe_bench.registry.fingerprint import FOLDERS
+from pe_bench.errors import PACKAGE, PLUGINS
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.resolve import ResolvedTask
@@ -23,7 +22,7 @@ def find_sources(task: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
     found: dict[str, Any] = {"tokenizer": text.task.context.tokenizer}
     file = Path(inspect.getsourcefile(type(task.task)) or "")
     for kind, path in (("encoding", encoding.file), ("task", file)):
-        if not any(path.is_relative_to(plugins.PACKAGE / folder) for folder in FOLDERS):
+        if not any(path.is_relative_to(PACKAGE / folder) for folder in PLUGINS):
             found[kind] = str(path.parent if path.name == f"{kind}.py" else path)
     data = {"": task.task.context.data}
     if task.start is not None:

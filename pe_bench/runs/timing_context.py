@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from pe_bench import decoder
+from pe_bench.errors import PACKAGE
 from pe_bench.registry.fingerprint import fingerprint
 from pe_bench.registry.plugins import Plugin
 from pe_bench.system import environment
-
-ENGINE = Path(__file__).parents[1]
 
 
 def find_conditions(device: str) -> dict[str, Any]:
@@ -19,7 +18,7 @@ def find_conditions(device: str) -> dict[str, Any]:
     """
     found = environment.describe(device)
     files = sorted(Path(decoder.__file__).parent.glob("*.py"))
-    files += [ENGINE / "encoding.py", ENGINE / "positions.py", ENGINE / "wrapper.py"]
+    files += [PACKAGE / "encoding.py", PACKAGE / "positions.py", PACKAGE / "wrapper.py"]
     return {
         "device": found["device"],
         "threads": found["threads"],

@@ -7,6 +7,7 @@ from pathlib import Path
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.pretrained.saving import write_folder
+from pe_bench.pretrained.weight_files import find_tensors
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.record import RunRecord
 from pe_bench.system.files import list_files, resolved, saving, slug
@@ -84,7 +85,7 @@ def copy_kept(record: RunRecord, folder: Path, subset: str | None = None) -> Non
         subset: subset of the model; None: the run has only one model.
 
     Raises:
-        InputError: there is no such model, or the folder has files already.
+        InputError: there is no such model, its files are damaged, or the folder has files already.
         SavingError: the copy cannot be written.
     """
     source = find_kept(record, subset)
@@ -97,6 +98,8 @@ def copy_kept(record: RunRecord, folder: Path, subset: str | None = None) -> Non
             raise OSError(errno.EINVAL, f"a link that leads out of {record.folder}", str(source))
     except OSError as error:
         raise InputError(f"{error.filename} is {error.strerror}: replace it with a file") from None
+    if any(path.suffix == ".safetensors" for path in files):
+        find_tensors(source)  # checks them
     with saving(folder):
         for path in files:
             copy = folder / path.relative_to(source)

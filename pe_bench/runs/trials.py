@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 
+from pe_bench.config import TrainConfig
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.runs.candidates import SOLVED
@@ -21,14 +22,16 @@ class Watch:
     more than FAR nats above it.
 
     Args:
-        steps: number of planned steps.
+        config: the training phase.
         held_out: measures the loss on held-out batches.
         best: halfway training loss of the best trial; None: the trial must not end as hopeless.
     """
 
-    def __init__(self, steps: int, held_out: Callable[[], float], best: float | None) -> None:
-        self.every = max(1, steps // 20)
-        self.steps = steps
+    def __init__(
+        self, config: TrainConfig, held_out: Callable[[], float], best: float | None
+    ) -> None:
+        self.every = config.check_every
+        self.steps = config.steps
         self.held_out = held_out
         self.best = best
         self.halfway: float | None = None

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pe_bench.errors import InputError
-from pe_bench.option_table import check_numbers, option
+from pe_bench.option_table import check_values, option
 from pe_bench.runs.seeds import LARGEST_SEED, read_seeds
 
 FACTORS = (1 / 3, 1, 3)  # multiples of the preset's learning rate
@@ -49,7 +49,7 @@ class Tuning:
     version: int = VERSION
 
     def __post_init__(self) -> None:
-        check_numbers(self, "tune.")
+        check_values(self, "tune.")
         if self.lr and len(set(self.lr)) < 2:
             raise InputError("tune.lr needs at least two different learning rates")
         if not self.seeds:

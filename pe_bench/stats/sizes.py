@@ -41,7 +41,7 @@ SAME_ORDER = 0.6
 """Tau at which four of five pairs of encodings have the same order."""
 
 FEWEST_ENCODINGS = 3  # two have only two orders
-FEWEST_SEEDS = 3  # the variance of two is too uncertain
+SEEDS_OF_AN_INTERVAL = 3  # the variance of two is too uncertain
 ROUNDING = 1e-9
 
 
@@ -198,7 +198,7 @@ def draw_means(values: Floats, stream: int = 0) -> Floats:
         The means; nan with fewer than three seeds.
     """
     seeds = values.shape[1]
-    if seeds < FEWEST_SEEDS:
+    if seeds < SEEDS_OF_AN_INTERVAL:
         return np.full((RESAMPLES, len(values)), math.nan)
     rng = np.random.default_rng([BOOTSTRAP_SEED, stream])
     normal = rng.standard_normal((RESAMPLES, seeds))  # (B, S)

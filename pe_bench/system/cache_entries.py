@@ -10,11 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import Timeout
-
 from pe_bench.errors import InputError, SavingError
 from pe_bench.system.files import saving, slug
-from pe_bench.system.locks import hold
+from pe_bench.system.locks import hold, is_held
 
 WEIGHTS = "weights"
 CHECKPOINTS = "checkpoints"
@@ -127,7 +125,7 @@ def used_since(cache: Path) -> float:
     for path in _children(cache / RUNNING):
         with contextlib.suppress(FileNotFoundError):  # the command has just ended
             started = path.stat().st_mtime
-            if _is_held(path):
+            if is_held(path):
                 begun.append(started)
             else:
                 path.unlink()  # the command was killed
@@ -142,7 +140,7 @@ def is_free(entry: Entry, since: float) -> bool:
         since: result of `used_since`.
     """
     locks = [path for path in _files(entry.paths) if path.name == "lock" or path.suffix == LOCK]
-    return entry.used < since and not any(map(_is_held, locks))
+    return entry.used < since and not any(map(is_held, locks))
 
 
 def remove(entry: Entry) -> None:
@@ -237,17 +235,6 @@ def _files(paths: tuple[Path, ...]) -> Iterator[Path]:
 
 def _children(folder: Path) -> list[Path]:
     return sorted(folder.iterdir()) if folder.is_dir() else []
-
-
-def _is_held(lock: Path) -> bool:
-    """Return whether a process holds a lock file."""
-    try:
-        with hold(lock, timeout=0):
-            return False
-    except Timeout:
-        return True
-    except (OSError, SavingError):  # unknown: counts as held
-        return True
 
 
 def _remove_lock(path: Path) -> None:

@@ -54,6 +54,15 @@ def hold(path: Path, timeout: float = -1) -> Iterator[None]:
         lock.release()
 
 
+def is_held(path: Path) -> bool:
+    """Return whether a process holds a lock file, or True if this is unknown."""
+    try:
+        with hold(path, timeout=0):
+            return False
+    except (Timeout, OSError, SavingError):
+        return True
+
+
 @contextlib.contextmanager
 def locked(path: Path, what: str) -> Iterator[None]:
     """Hold a lock file within the context; print a line before waiting for another process.

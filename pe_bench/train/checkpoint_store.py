@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pe_bench.system.cache_entries import mark_used
+from pe_bench.system.cache_entries import FINAL, mark_used
 from pe_bench.system.sealed import DamagedError, read_if_intact
 from pe_bench.train.adaptation_methods import saved_part
 from pe_bench.train.checkpoints import SUFFIX, read_checkpoint, write_checkpoint
@@ -33,7 +33,7 @@ class CheckpointStore:
     def __init__(self, folder: Path, key: str, *, trainable_only: bool = False) -> None:
         self.key = key
         self.trainable_only = trainable_only
-        self.final = folder / f"final{SUFFIX}"
+        self.final = folder / FINAL
         self.resume = folder / f"resume{SUFFIX}"
 
     def load_result(self) -> TrainingResult | None:

@@ -66,8 +66,8 @@ def train(
         state: state to resume from; the model already has its weights.
         save: called with the current state about every `config.save_every` seconds, on the first
             rank. The next step changes the tensors of the state in place.
-        stop: called up to 20 times with the number of completed steps and the mean loss since the
-            previous call; True ends the training.
+        stop: called every `config.check_every` steps with the number of completed steps and the
+            mean loss since the previous call; True ends the training.
         limit: time limit; given on the first rank only. When it is over, the state is saved before
             the training ends with an exception.
         group: the processes that train the model together.
@@ -101,7 +101,6 @@ def train(
     def peak_memory() -> int:
         return max(peak_before, environment.peak_memory(fabric.device.type))
 
-    stop_every = max(1, config.steps // 20)
     shown = saved = time.monotonic()
     with progress(title, config.steps, initial=steps) as bar:
         for step in range(steps, config.steps):
@@ -134,8 +133,8 @@ def train(
             bar.update()
 
             # Stop early.
-            is_check = steps % stop_every == 0 and steps < config.steps
-            if stop and is_check and stop(steps, log.mean_loss(steps - stop_every, steps)):
+            is_check = steps % config.check_every == 0 and steps < config.steps
+            if stop and is_check and stop(steps, log.mean_loss(steps - config.check_every, steps)):
                 break
 
             # Save. All ranks take part, because each may hold a shard of the weights.

@@ -5,6 +5,7 @@ from typing import Any
 
 from pe_bench.reporting import published
 from pe_bench.reporting.columns import show_learned, show_number, show_rank
+from pe_bench.reporting.markdown import ABSENT
 from pe_bench.reporting.page import prose
 from pe_bench.reporting.page.descriptions import describe_labels
 from pe_bench.reporting.page.model import EncodingSection, TableSection
@@ -70,7 +71,7 @@ def _result(section: TableSection, label: str) -> list[str]:
     column = section.numbers[0]
     seeds = table.seeds(label)
     rank = show_rank(section.comparison, label)
-    if rank != "–":
+    if rank != ABSENT:
         rank += f" of {len(section.comparison.ranks)}"
     return [
         column.heading,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from pe_bench.reporting.columns import show_number
+from pe_bench.reporting.markdown import ABSENT
 from pe_bench.reporting.page.bars import Bar, interval_bar, scale_of
 from pe_bench.reporting.page.model import Overview, Row, TableSection
 from pe_bench.reporting.tables import Table
@@ -62,8 +63,8 @@ def _overview(
     names = dict.fromkeys(name for section in sections for name in section.table.ranking())
     rows = []
     for name in [*standings, *(name for name in names if name not in standings)]:
-        cells = standings.get(name, ["–"] * first)
-        cells = [*cells, *(column[name][0] if name in column else "–" for column in columns)]
+        cells = standings.get(name, [ABSENT] * first)
+        cells = [*cells, *(column[name][0] if name in column else ABSENT for column in columns)]
         shares = {}
         for place, column in enumerate(columns):
             share = column[name][1] if name in column else None

@@ -286,6 +286,47 @@ class Far(Encoding):
 """,
         {"bfloat16", "finite"},
     ),
+    "draws its table without the seed": (
+        """
+import random
+
+class Unseeded(Encoding):
+    def __init__(self, model, layer=0):
+        super().__init__(model, layer)
+        self.scale = random.random()
+
+    def embed(self, x, positions):
+        return x * self.scale
+""",
+        {"repeatable"},
+    ),
+    "keeps the length of its first text": (
+        """
+class Keeps(Encoding):
+    def embed(self, x, positions):
+        self.longest = getattr(self, "longest", x.shape[1])
+        return x * positions.query.clamp(max=self.longest)[:, :, None]
+""",
+        {"repeatable"},
+    ),
+    "is random in training": (
+        """
+import random
+
+class Noisy(Encoding):
+    def embed(self, x, positions):
+        return x * random.random() if self.training else x
+""",
+        {"repeatable"},
+    ),
+    "sees the future in training": (
+        """
+class Peeks(Encoding):
+    def embed(self, x, positions):
+        return x + x.mean(1, keepdim=True) if self.training else x
+""",
+        {"causal"},
+    ),
 }
 
 
@@ -328,6 +369,10 @@ ALONE = [
     ("bfloat16", "declares logits that grow and loses its frequencies", "relative error"),
     ("finite", "overflows with distance", "not finite at random increasing position ids"),
     ("interface", "has a parameter that nothing uses", "Idle overrides no hook"),
+    ("repeatable", "draws its table without the seed", "two models with the same seed"),
+    ("repeatable", "keeps the length of its first text", "an earlier, shorter text changes"),
+    ("repeatable", "is random in training", "in training, the same seed and input"),
+    ("causal", "sees the future in training", "in training, later tokens change the outputs"),
 ]
 
 pytestmark = pytest.mark.usefixtures("four_layers")

@@ -24,6 +24,7 @@ from pe_bench.checks.subject import (
     Subject,
     layer_outputs,
     outputs_and_gradients,
+    training_outputs,
 )
 from pe_bench.decoder import blocked
 from pe_bench.decoder.attention import BACKENDS, Backend
@@ -33,6 +34,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 
+SHORT = 12  # tokens
 SMALL = 1e-3  # errors are relative to the gradient, or to this part of the largest gradient
 
 
@@ -43,12 +45,27 @@ def interface(subject: Subject) -> str | None:
 
 @torch.no_grad()
 def repeatable(subject: Subject) -> str | None:
-    """The same input twice gives the same outputs."""
+    """The same seed and input give the same outputs, whatever the model has seen before."""
+    model, tokens = subject.model(), subject.tokens()
+    first = layer_outputs(model, tokens)
+    again = layer_outputs(model, tokens)
+    wrong = first_difference(
+        again, first, "the same input twice gives different outputs: they differ"
+    )
+    if wrong:
+        return wrong
     model = subject.model()
-    first = layer_outputs(model, subject.tokens())
-    second = layer_outputs(model, subject.tokens())
-    return first_difference(
-        second, first, "the same input twice gives different outputs: they differ"
+    layer_outputs(model, tokens[:, :SHORT])
+    after_others = layer_outputs(model, tokens)
+    new = layer_outputs(subject.model(), tokens)
+    return (
+        first_difference(new, first, "two models with the same seed have different outputs")
+        or first_difference(after_others, new, "an earlier, shorter text changes the outputs")
+        or first_difference(
+            training_outputs(model, tokens[:, :SHORT]),
+            training_outputs(model, tokens[:, :SHORT]),
+            "in training, the same seed and input give different outputs: they differ",
+        )
     )
 
 
@@ -61,7 +78,13 @@ def causal(subject: Subject) -> str | None:
     changed[:, 25:] = (changed[:, 25:] + 7) % CONFIG.vocab_size
     before = [outputs[:, :25] for outputs in layer_outputs(model, tokens)]
     after = [outputs[:, :25] for outputs in layer_outputs(model, changed)]
-    return first_difference(after, before, "changing later tokens changes the outputs")
+    wrong = first_difference(after, before, "changing later tokens changes the outputs")
+    if wrong:
+        return wrong
+    rows, others = tokens[:, :TRAIN_LENGTH], changed[:, :TRAIN_LENGTH]
+    before = [outputs[:, :25] for outputs in training_outputs(model, rows)]
+    after = [outputs[:, :25] for outputs in training_outputs(model, others)]
+    return first_difference(after, before, "in training, later tokens change the outputs")
 
 
 @torch.no_grad()
@@ -303,7 +326,7 @@ def examine(subject: Subject) -> dict[str, Finding]:
     findings: dict[str, Finding] = {}
     for name, check in CHECKS.items():
         if "repeatable" in findings and findings["repeatable"].status == "FAIL":
-            findings[name] = Finding("-", "not run: the same input twice gives different outputs")
+            findings[name] = Finding("-", "not run, because the check repeatable fails")
             continue
         finding = run_check(check, subject)
         if finding.status == "FAIL" and name in FACTS and not findings["repeatable"].bad:

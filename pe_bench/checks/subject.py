@@ -79,6 +79,15 @@ def layer_outputs(model: Decoder, tokens: Tensor) -> list[Tensor]:
     return outputs
 
 
+def training_outputs(model: Decoder, tokens: Tensor) -> list[Tensor]:
+    """Return the output of each layer in training mode, with fixed random numbers."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        outputs = layer_outputs(model.train(), tokens)
+    model.eval()
+    return outputs
+
+
 def outputs_and_gradients(
     model: Decoder, tokens: Tensor, backend: Backend
 ) -> tuple[Tensor, dict[str, Tensor]]:

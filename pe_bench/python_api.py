@@ -86,7 +86,7 @@ def run(
         InputError: bad input, found before anything is trained.
     """
     from pe_bench.grid.grid import run_grid
-    from pe_bench.reporting.frames import read_results
+    from pe_bench.reporting.frames import read_results, rows_of
 
     keywords = {"encodings": encodings, **options}
     if tasks is not None:
@@ -103,7 +103,7 @@ def run(
             reason = outcome.cause or " ".join(outcome.complaints)
             warnings.warn(f"{outcome.title} failed: {reason}", stacklevel=2)
     names = [outcome.folder.name for outcome in outcomes if outcome.folder]
-    rows = read_results(grids[0].make(GridOptions).results)
+    rows = read_results(grids[0].make(GridOptions).results) if names else rows_of([])
     return rows[rows["run"].isin(names)].reset_index(drop=True)
 
 

@@ -311,6 +311,7 @@ def test_values_of_python(keyword: dict[str, Any], value: Any) -> None:
         ({"precision": 8}, "precision must be one of auto, fp32, bf16, not '8'"),
         ({"jobs": "two"}, "jobs must be a whole number, not 'two'"),
         ({"jobs": 0}, "jobs must be at least 1, not 0"),
+        ({"seeds": []}, "seeds is empty: give at least one"),
         (
             {"train": {"schedule": "cosin"}},
             "train.schedule must be one of cosine, linear, constant",
@@ -333,9 +334,9 @@ def test_numbers_of_numpy_become_those_of_python() -> None:
     lr: Any = np.float32(0.5)
     config = TrainConfig(steps=steps, lr=lr)
     assert (type(config.steps), type(config.lr)) == (int, float)
-    found = take_keywords("run", KEYWORDS, {"seeds": np.arange(2), "tune": {"lr": np.ones(2) / 4}})
+    found = take_keywords("run", KEYWORDS, {"seeds": np.arange(2), "tune": {"lr": np.array([0.25, 0.5])}})
     assert list(map(type, found["seeds"])) == [int, int]
-    assert json.dumps([found["seeds"], found["tune"].lr]) == "[[0, 1], [0.25, 0.25]]"
+    assert json.dumps([found["seeds"], found["tune"].lr]) == "[[0, 1], [0.25, 0.5]]"
 
 
 @pytest.mark.slow

@@ -261,7 +261,10 @@ def test_results_are_one_tidy_frame(tmp_path: Path) -> None:
     assert frame["status"].tolist() == ["ranked"] * 3 + ["partial", "ranked"]
     assert frame["settings"].tolist() == ["5e77"] * 4 + ["d1"]
     assert frame["parameters"].tolist() == [1234] * 4 + [5]
+    (tmp_path / "nothing").mkdir()
     assert read_results(tmp_path / "nothing").empty
+    with pytest.raises(InputError, match="there is no folder"):
+        read_results(tmp_path / "absent")
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from pe_bench.commands.plan_power import describe_plan
 from pe_bench.commands.results import committed_folders
 from pe_bench.commands.summary import summarize_runs
 from pe_bench.commands.values import Values
+from pe_bench.errors import InputError
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.option_table import REQUIRED, check_values, option
 from pe_bench.runs.options import RunOptions
@@ -64,6 +65,9 @@ class GridOptions:
 
     def __post_init__(self) -> None:
         check_values(self)
+        for name in ("encodings", "seeds") if self.like else ("encodings", "tasks", "seeds"):
+            if not getattr(self, name):
+                raise InputError(f"{name} is empty: give at least one")
 
 
 @dataclass(frozen=True)

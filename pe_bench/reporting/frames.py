@@ -46,9 +46,13 @@ def read_results(results: Path | str) -> pd.DataFrame:
     A run that cannot be read is left out, with a warning on standard error.
 
     Raises:
-        InputError: a file of an earlier version cannot be read.
+        InputError: there is no such folder, or a file of an earlier version cannot be read.
     """
-    records = read_with_warnings(Path(results))
+    return rows_of(read_with_warnings(Path(results)))
+
+
+def rows_of(records: Iterable[RunRecord]) -> pd.DataFrame:
+    """Return the numbers of finished runs, see `read_results`."""
     frames = [
         read_rows([record]).assign(settings=record.settings_digest, parameters=record.parameters)
         for record in finished_runs(records)

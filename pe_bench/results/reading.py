@@ -68,7 +68,13 @@ def reading(*folders: Path) -> Iterator[list[RunRecord]]:
 
 
 def read_with_warnings(results: Path) -> list[RunRecord]:
-    """Return the records of all runs in a results folder, with a warning for each problem."""
+    """Return the records of all runs in a results folder, with a warning for each problem.
+
+    Raises:
+        InputError: there is no such folder, or an export is damaged.
+    """
+    if not results.is_dir():
+        raise InputError(f"there is no folder {results}")
     records = read_whole(results)
     for problem in dict.fromkeys(find_problems(records)):
         warn(problem)

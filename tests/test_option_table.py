@@ -333,10 +333,12 @@ def test_numbers_of_numpy_become_those_of_python() -> None:
     steps: Any = np.int64(3)
     lr: Any = np.float32(0.5)
     config = TrainConfig(steps=steps, lr=lr)
-    assert (type(config.steps), type(config.lr)) == (int, float)
-    found = take_keywords("run", KEYWORDS, {"seeds": np.arange(2), "tune": {"lr": np.array([0.25, 0.5])}})
-    assert list(map(type, found["seeds"])) == [int, int]
-    assert json.dumps([found["seeds"], found["tune"].lr]) == "[[0, 1], [0.25, 0.5]]"
+    given = {"encodings": "rope", "tasks": "mqar", "seeds": np.arange(2)}
+    found = Values(take_keywords("run", KEYWORDS, given)).make(GridOptions)
+    tune = take_keywords("run", KEYWORDS, {"tune": {"lr": np.array([0.25, 0.5])}})["tune"]
+    numbers = [config.steps, config.lr, *found.seeds, *tune.lr]
+    assert list(map(type, numbers)) == [int, float, int, int, float, float]
+    assert json.dumps(numbers) == "[3, 0.5, 0, 1, 0.25, 0.5]"
 
 
 @pytest.mark.slow

@@ -280,7 +280,7 @@ class Encoding(nn.Module):
     extend it, import from it or wrap it."""
 
     variants: ClassVar[tuple[str, ...]] = ()
-    """More settings for all checks and tests, written as in a spec: "base=500000"."""
+    """More settings for `pe-bench check` and tests, written as in a spec: "base=500000"."""
 
     tunable: ClassVar[Tunable | None] = None
     """The constant that the search of `--tune` may choose, if any. It is not searched if the spec

@@ -21,6 +21,7 @@ from pe_bench.checks.kernels import compare_kernels
 from pe_bench.checks.states import rotation
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.checks.table import check_encodings
+from pe_bench.cli import main
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import blocked, sdpa, short, token_positions
 from pe_bench.decoder.cache import Cache
@@ -653,6 +654,30 @@ def test_shipped_encodings_need_no_deep_model(name: str) -> None:
     assert Depths().describe_missing_layers(plugin, replace(CONFIG, layers=2)) is None
     unlike = [1, 2, 3] if name == "repo" else []  # a fraction of the layers, the lowest, has RoPE
     assert find_unlike_layers(plugin.make, replace(CONFIG, layers=4)) == unlike
+
+
+SCALED = """
+class Scaled(Encoding):
+    variants = ("size=3",)
+
+    def __init__(self, model, layer=0, *, size: int = 1):
+        super().__init__(model, layer)
+        self.size = size
+
+    def embed(self, x, positions):
+        return x * 2 if self.size == 1 else x + x.mean(1, keepdim=True)
+"""
+
+
+@pytest.mark.slow
+def test_variants_of_the_users_encoding_are_checked(
+    write: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", write(SCALED)]) == 1
+    out = capsys.readouterr().out
+    assert "mine.py " in out and "mine.py:size=3 " in out and "mine.py:size=3: causal" in out
+    assert main(["check", write(SCALED.replace('"size=3"', '"siz=3"'), "wrong.py")]) == 2
+    assert "wrong.py has no option 'siz'" in capsys.readouterr().err
 
 
 def test_what_cannot_be_checked(write: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,7 +53,8 @@ def check_encodings(
     """Run every check on every encoding and print a table; return whether all hold.
 
     Args:
-        specs: specs of the encodings.
+        specs: specs of the encodings. Those of the user are also checked with the options of their
+            `variants`.
         device: "cpu" or "cuda".
         kv_heads: number of key heads of the models; 0: the number of query heads.
         verbose: whether to print every finding instead of only failures.
@@ -62,7 +63,14 @@ def check_encodings(
     Raises:
         InputError: an encoding cannot be loaded or built.
     """
-    loaded = [plugins.load("encoding", spec) for spec in specs]
+    loaded = []
+    for spec in specs:
+        plugin = plugins.load("encoding", spec)
+        loaded.append(plugin)
+        if not plugins.is_shipped(plugin.cls) and not plugin.options:
+            file = spec.partition(":")[0]
+            for variant in plugin.cls.variants:
+                loaded.append(plugins.load("encoding", f"{file}:{variant}"))
     subjects = {p.label: Subject(p.make, device, kv_heads) for p in loaded}
     for label, subject in subjects.items():  # report build errors before printing the table
         _build(label, subject.model)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from test_runner import TASK
 
 from pe_bench.cli import main
 from pe_bench.results.store import place_of
@@ -129,6 +130,12 @@ BAD_INPUT = [
     (["list", "absent.py"], "there is no file absent.py"),
     (["check", "task.py"], "task.py does not state its headline and presets"),
     ([*RUN, "--encoding", "task.py"], "task.py defines a task, not an encoding"),
+    (["run", "--encoding", "nope", "--task", "no_headline.py"], "no_headline.py has no headline"),
+    (
+        ["run", "--encoding", "nope", "--task", "wrong_presets.py"],
+        "presets['quick'] must be a Preset, not {'steps': 3}",
+    ),
+    ([*RUN, "--encoding", "dots.py"], "the name '..' must have a letter or digit"),
     (
         [*RUN, "--encoding", "rope,alibi"],
         "'rope,alibi' contains several encodings: write rope alibi",
@@ -195,6 +202,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.py").write_text(f"{encoding}pass\n")
     (tmp_path / "named.py").write_text(f"{encoding}name = 'rope'\n")
+    (tmp_path / "dots.py").write_text(f"{encoding}name = '..'\n")
+    (tmp_path / "no_headline.py").write_text(TASK.replace("headline =", "other ="))
+    presets = "class Toy(Task):\n    presets = {'quick': {'steps': 3}}"
+    (tmp_path / "wrong_presets.py").write_text(f"from pe_bench.api import Task\n{presets}\n")
     (tmp_path / "several_lines.py").write_text("raise OSError('one\\ntwo')\n")
     failed = dict(status="failed", task="t", encoding="e", seed=0, settings_digest="0", reason="")
     for name in ("blocked", "torn"):

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from pe_bench.errors import CRASHES
 from pe_bench.pretrained.rotation import with_rotation
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.learning_curves import Key, LearningCurve
@@ -15,6 +16,7 @@ from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.sources import find_sources
 from pe_bench.system import environment
+from pe_bench.task import Task
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.training_result import TrainingResult
 
@@ -42,7 +44,7 @@ def make_record(
         seed=seed,
         preset=task.context.preset,
         protocol=task.context.protocol,
-        data=task.provenance(),
+        data=_find_data(task, status),
         settings_digest=resolved.digest(),
         settings=resolved.settings,
         options=resolved.words,
@@ -78,6 +80,16 @@ def _describe_environment(phases: Phases) -> dict[str, Any]:
 def as_text(moment: datetime) -> str:
     """Return a time in UTC in the format of records; texts of later times are greater."""
     return moment.isoformat(timespec="milliseconds")
+
+
+def _find_data(task: Task, status: Status) -> dict[str, Any]:
+    """Return the provenance of the data; of a run that failed, as far as the task provides it."""
+    try:
+        return task.provenance()
+    except CRASHES:
+        if status == "done":
+            raise
+        return {"label": task.data_label}
 
 
 def describe_costs(costs: Mapping[str, Mapping[str, Any]], *, each_subset: bool) -> dict[str, Any]:

@@ -37,6 +37,11 @@ WRONG: dict[str, tuple[dict[str, Hook], str]] = {
         {"positions": lambda self, tokens: torch.zeros(1, 6, 2).long()},
         "positions returned (1, 6, 2), expected (2 or 1, 7, any)",
     ),
+    "a mask as a bias": (
+        {"distance_bias": lambda self, d: (d < 3)[None].expand(4, -1)},
+        "distance_bias returned True and False, expected numbers; `visible` says "
+        "which keys a query can see",
+    ),
     "embeddings of one row": (
         {"embed": lambda self, x, positions: x[:1]},
         "embed returned (1, 7, 64), expected (2, 7, 64)",
@@ -214,3 +219,9 @@ def test_positions() -> None:
     assert positions.query_features is not None
     assert positions.query_features.flatten().tolist() == [2, 3]
     assert Positions(key, key).causal[0, 0].equal(torch.ones(4, 4).tril().bool())
+
+
+def test_an_auxiliary_loss_is_a_scalar() -> None:
+    assert decoder({"extra_loss": lambda self: torch.ones(())}).extra_loss() == 2
+    with pytest.raises(InputError, match=r"extra_loss returned \(3,\), expected a scalar"):
+        decoder({"extra_loss": lambda self: torch.ones(3)}).extra_loss()

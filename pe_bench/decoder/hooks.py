@@ -270,15 +270,20 @@ def _check(
     part: str = "",
     one_row: bool = False,
 ) -> None:
-    """Check the shape of the result of a hook; ANY matches every size.
+    """Check that a hook has returned numbers of the right shape; ANY matches every size.
 
     Args:
         part: name of the result if the hook returns several.
         one_row: whether a batch dimension of 1 is allowed, which broadcasts.
 
     Raises:
-        InputError: the shape is wrong.
+        InputError: the shape is wrong, or the tensor is a mask.
     """
+    if isinstance(returned, Tensor) and returned.dtype == torch.bool:
+        raise InputError(
+            f"{type(encoding).__name__}.{hook} returned {part}True and False, expected numbers; "
+            "`visible` says which keys a query can see"
+        )
     sizes = tuple(returned.shape) if isinstance(returned, Tensor) else None
     if sizes == shape:
         return

@@ -81,9 +81,22 @@ class Decoder(nn.Module):
         return own.at_layer(layer)
 
     def extra_loss(self) -> Tensor | None:
-        """Return the sum of the encodings' auxiliary losses after a forward, a scalar, or None."""
-        own = dict.fromkeys(map(self.encoding_of, range(self.config.layers)))
-        losses = [loss for encoding in own if (loss := encoding.extra_loss()) is not None]
+        """Return the sum of the encodings' auxiliary losses after a forward, a scalar, or None.
+
+        Raises:
+            InputError: a loss is no scalar.
+        """
+        losses: list[Tensor] = []
+        for encoding in dict.fromkeys(map(self.encoding_of, range(self.config.layers))):
+            loss = encoding.extra_loss()
+            if loss is None:
+                continue
+            if loss.dim():
+                raise InputError(
+                    f"{type(encoding).__name__}.extra_loss returned {tuple(loss.shape)}, expected "
+                    "a scalar"
+                )
+            losses.append(loss)
         return torch.stack(losses).sum() if losses else None
 
     def use_eval_sample(self, sample: int) -> None:

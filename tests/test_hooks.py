@@ -222,6 +222,6 @@ def test_positions() -> None:
 
 
 def test_an_auxiliary_loss_is_a_scalar() -> None:
-    assert decoder({"extra_loss": lambda self: torch.ones(())}).extra_loss() == 2
+    assert decoder({"extra_loss": lambda self: torch.ones(())}).extra_loss() == 1
     with pytest.raises(InputError, match=r"extra_loss returned \(3,\), expected a scalar"):
         decoder({"extra_loss": lambda self: torch.ones(3)}).extra_loss()

@@ -84,7 +84,7 @@ class Decoder(nn.Module):
         """Return the sum of the encodings' auxiliary losses after a forward, a scalar, or None.
 
         Raises:
-            InputError: a loss is no scalar.
+            InputError: a loss is not a scalar.
         """
         losses: list[Tensor] = []
         for encoding in dict.fromkeys(map(self.encoding_of, range(self.config.layers))):

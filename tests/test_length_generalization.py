@@ -281,3 +281,14 @@ def test_a_mean_of_rows() -> None:
     certain = [Measurement("a", "accuracy", 100.0, 9, 0.0, ci_low=70.0, ci_high=100.0)] * 4
     assert mean_of("b", certain).ci_low == pytest.approx(85)  # not 100
     assert np.isnan(mean_of("b", [Measurement("a", "accuracy", 1.0, 1, 1.0)]).ci_low)
+
+
+def test_an_item_without_an_answer_is_refused(tmp_path: Path) -> None:
+    class Silent(Echo):
+        items = LengthGeneralizationTask.items
+
+        def sample(self, rng: np.random.Generator, subset: str, point: EvalPoint) -> list[Turn]:
+            return [Turn([FIRST])]
+
+    with pytest.raises(InputError, match="an item of one at 1 has no answer"):
+        make_task(Silent, tmp_path).items("one", EvalPoint(1))

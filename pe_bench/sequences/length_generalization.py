@@ -105,13 +105,20 @@ class LengthGeneralizationTask(Task):
         raise NotImplementedError
 
     def items(self, subset: str, point: EvalPoint) -> Sequences:
-        """Return the items of a point. They are the same for every encoding and seed."""
+        """Return the items of a point. They are the same for every encoding and seed.
+
+        Raises:
+            InputError: an item has no answer.
+        """
         place = (self.all_subsets.index(subset), point.length, *point.second_axis.encode())
         rng = np.random.default_rng([EVAL_SEED, *place])
         samples = []
         for _ in range(self.count(subset, point)):
             samples.append(self.sample(rng, subset, point))
-        return collate(samples)
+        found = collate(samples)
+        if not found.scored.any(1).all():
+            raise InputError(f"{self.name}: an item of {subset} at {point.length} has no answer")
+        return found
 
     def count(self, subset: str, point: EvalPoint) -> int:
         """Return the number of items of a point."""

@@ -147,7 +147,7 @@ def test_the_reasons_for_the_main_set_follow_from_the_signal(
     assert signals["indexing"].learned < 0.5
     assert signals["selective-copy"].ratio < signals["copying"].ratio
     assert signals["multiplication"].ratio > signals["addition"].ratio
-    assert signals["scrolls"].seconds == pytest.approx(2 * signals["passkey"].seconds, rel=0.1)
+    assert signals["scrolls"].seconds > 2 * signals["passkey"].seconds
 
     a_run = sum(SECONDS.get(task, signals[task].seconds) for task in main)
     another = signals["multiplication"].seconds

@@ -11,7 +11,7 @@ import pytest
 from pe_bench.cli import main
 from pe_bench.errors import InputError
 from pe_bench.runs.resolve import others_start_from
-from pe_bench.system import cache_entries
+from pe_bench.system import cache_entries, locks
 from pe_bench.system.cache_entries import (
     ALL_KINDS,
     drop_weights,
@@ -175,7 +175,7 @@ def test_weights_stay_where_locks_do_not_work(
     weights.with_name("lock").touch()
     monkeypatch.setenv("PE_BENCH_CACHE_GB", "0")
     with monkeypatch.context() as patch:
-        patch.setattr(cache_entries, "hold", fail)
+        patch.setattr(locks, "hold", fail)
         limit_weights(tmp_path)
     assert weights.exists()
     limit_weights(tmp_path)

@@ -703,7 +703,7 @@ def test_costs_are_written_where_they_are_asked_for(
     sizes = {name: getattr(shape, name) for name in SIZES}
     described = (
         f"Model: {shape.layers} layers of width {shape.width:,}, {shape.heads} heads (1 for keys "
-        f"and values) of 64, MLP of width {shape.mlp_width:,}, 260 words: "
+        f"and values) of 64, MLP of width {shape.mlp_width:,}, vocabulary of 260 tokens: "
         f"{count_parameters(shape):,} parameters without the encoding mqar"
     )
     assert " ".join(out.split()).startswith(described)

@@ -514,11 +514,6 @@ def test_committed_runs_can_be_repeated(tmp_path: Path) -> None:
         ("cope/lm/0", "the record has no settings, as in an earlier version"),
         ("torn/lm/0", "run.json is not the record of a run"),
         ("kept", "there is no run 'kept'"),
-        (
-            "nope/mqar/0 --encoding mine.py",
-            "--encoding has no effect: the encoding of the run, nope",
-        ),
-        ("nope/mqar/0 --task mine.py", "--task has no effect: the task of the run, mqar"),
     ],
 )
 def test_what_cannot_be_repeated(
@@ -538,10 +533,7 @@ def test_what_cannot_be_repeated(
     torn = put(results, "torn", [SCORE]) / "run.json"
     content = {"task": "lm", "encoding": "torn", "seed": 0}
     write_sealed(torn, content, of=place_of(torn.parent))
-    complete: dict[str, Any] = {"task": "", "precision": "", "start": None}
-    complete |= {"model": {}, "train": {}}
-    put(results, "nope", [SCORE], task="mqar", settings=complete)
-    assert main(["rerun", *name.split()]) == 2
+    assert main(["rerun", name]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
 
@@ -554,3 +546,16 @@ def test_a_repetition_that_fails(
     monkeypatch.setenv("TOY_FAIL", "b")
     assert main(["rerun", *TOY, "nope/toy.py/0"]) == 1
     assert "the run failed, b: ZeroDivisionError: broken on purpose" in capsys.readouterr().err
+
+
+def test_a_file_for_a_shipped_plugin_is_refused() -> None:
+    record = RunRecord(
+        status="done", task="mqar", encoding="rope -> nope", seed=0, settings_digest="0",
+        adaptation={"encoding": "nope", "from": "rope"},
+    )  # fmt: skip
+    with pytest.raises(InputError, match="--encoding has no effect: the encoding of the run, nope"):
+        rebuilding._check_places(record, Places(encoding="mine.py"))
+    with pytest.raises(InputError, match="--task has no effect: the task of the run, mqar"):
+        rebuilding._check_places(record, Places(task="mine.py"))
+    own = replace(record, adaptation={"encoding": "nope", "from": "own.py"})
+    rebuilding._check_places(own, Places(encoding="own.py"))

@@ -218,7 +218,7 @@ def test_one_model_serves_all_subsets(keeping: Callable[..., Path], tmp_path: Pa
         with pytest.raises(InputError, match=f"{taken} is not empty: give a new folder"):
             copy_kept(record, tmp_path / taken)
     (place_of(record.folder or tmp_path, None) / "model.safetensors").write_bytes(b"torn")
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(InputError, match="is truncated, or not a safetensors file"):
         copy_kept(record, tmp_path / "torn")
     assert not (tmp_path / "torn").exists()
     with pytest.raises(InputError, match="models of these subsets: one for all; write --subset"):

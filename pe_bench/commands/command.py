@@ -72,5 +72,5 @@ def _read_folder(words: Sequence[str]) -> Path:
         ValueError: the word is empty, such as a shell variable that is not set.
     """
     if not words[0]:
-        raise ValueError("be the name of a folder")
+        raise ValueError("must be the name of a folder, not ''")
     return Path(words[0])

@@ -23,7 +23,8 @@ from claims import (
 )
 
 from pe_bench.reporting import known_problems
-from pe_bench.reporting.paired import headline_scores
+from pe_bench.reporting.families import MAIN_SET
+from pe_bench.reporting.paired import compare_table, headline_scores
 from pe_bench.reporting.sensitivity import describe_power
 from pe_bench.reporting.tables import read_tables
 from pe_bench.reporting.tuning import describe_tuning
@@ -124,6 +125,32 @@ def test_the_seeds_of_fire_in_chained_facts(results: Results) -> None:
         read_page(FINDINGS)
     )
     assert f"which did not learn, with {failed:.0f} %" in read_page(FINDINGS)
+
+
+@pytest.mark.slow
+def test_the_places_of_rnope_swa_in_the_main_set(results: Results) -> None:
+    places = []
+    tasks = [task for of_family in MAIN_SET.values() for task in of_family]
+    for task in tasks:
+        ranked = results.table(Claim(task, "")).ranked()
+        if "rnope-swa" in ranked:
+            places.append(ranked.index("rnope-swa") + 1)
+    assert COUNTS[len(places)] == "four" and COUNTS[len(tasks)] == "six" and max(places) == 2
+    said = "which was measured on four of its six tasks, is first or second on each of these four"
+    assert said in read_page(FINDINGS)
+
+
+@pytest.mark.slow
+def test_the_example_of_distances_on_mqar(results: Results) -> None:
+    table = results.table(Claim("mqar", ""))
+    (better,) = (d for d in compare_table(table, "rope").to_reference if d.first == "alibi")
+    assert better.significant and better.value > 0
+    far = table.numbers("far", "accuracy")
+    means = dict(zip(far["encoding"], far["mean"], strict=True))
+    assert means["alibi"] < means["rope"]
+    page = read_page("docs/choosing.md")
+    assert "`alibi` is better than `rope` up to 256 tokens" in page
+    assert "in rows of 512 and 1,024 tokens its mean is lower" in page
 
 
 @pytest.mark.slow

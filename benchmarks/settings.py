@@ -134,7 +134,7 @@ def floor(task: str) -> str:
 
 def describe_floors() -> str:
     """Return a sentence with the strongest baseline of each task."""
-    return f"Strongest baselines on the same draws: {', '.join(map(floor, FIRST))}. Ceiling: 100."
+    return f"Strongest baselines on the same samples: {', '.join(map(floor, FIRST))}. Ceiling: 100."
 
 
 def wanted(args: argparse.Namespace) -> Iterator[tuple[str, str, str, int]]:

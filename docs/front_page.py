@@ -130,10 +130,10 @@ def describe(block: Block) -> str:
         "brackets: seeds that learned, if not all did."
     )
     honest = (
-        "**How to read it:** an interval, cut to 0 to 1, shows how a mean may change with other "
-        "families chosen by the same [rule](docs/tasks.md#the-main-set); it is wide, because there "
-        f"are only {families}. If that of `minus {DEFAULT_REFERENCE}` contains 0, the order may "
-        "differ on other tasks. "
+        "**How to read it:** the intervals, limited to 0 to 1, show how a mean may change with "
+        "other families chosen by the same [rule](docs/tasks.md#the-main-set). They are wide, "
+        f"because there are only {families}. If that of `minus {DEFAULT_REFERENCE}` contains 0, "
+        "the order may differ on other tasks. "
         "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs. Do not "
         "choose an encoding for a large model from this table. "
         f"{describe_sizes(block)}"

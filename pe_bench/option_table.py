@@ -169,11 +169,11 @@ def check_values(options: Any, prefix: str = "") -> None:
         if value is None and one.is_optional:
             continue
         values = tuple(value) if one.is_tuple else (value,)
-        for number in values:
-            right = _right_value(one, number)
+        for single in values:
+            right = _right_value(one, single)
             if right:
-                raise InputError(f"{prefix}{one.name} must {right}, not {number!r}")
-        if any(not isinstance(number, int | float | str) for number in values):
+                raise InputError(f"{prefix}{one.name} must {right}, not {single!r}")
+        if any(type(single) not in (int, float, bool, str) for single in values):
             plain = tuple(map(one.item, values))
             object.__setattr__(options, one.name, plain if one.is_tuple else plain[0])
 

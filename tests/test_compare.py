@@ -423,7 +423,6 @@ def test_the_picture_says_what_is_to_be_seen(tables: list[Table], names: tuple[s
     assert low < min(ends) and max(ends) < high
 
 
-@pytest.mark.slow
 def test_a_partial_headline_is_not_compared(tmp_path: Path) -> None:
     """Such as that of a run with `--subsets`."""
     for encoding, value in {"rope": 50.0, "tape": 60.0}.items():
@@ -439,6 +438,7 @@ def test_a_partial_headline_is_not_compared(tmp_path: Path) -> None:
     assert table.headline_means() == {"rope": 50, "tape": 60}
 
 
+@pytest.mark.slow
 def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "new" / "picture.png"
     command = ["compare", "good", "plain", "--results", str(small)]

@@ -676,6 +676,9 @@ def test_variants_of_the_users_encoding_are_checked(
     assert main(["check", write(SCALED)]) == 1
     out = capsys.readouterr().out
     assert "mine.py " in out and "mine.py:size=3 " in out and "mine.py:size=3: causal" in out
+    inherits = "from pe_bench.encodings.alibi import ALiBi\n\nclass Mine(ALiBi):\n"
+    inherits += "    def __init__(self, model, layer=0):\n        super().__init__(model, layer)"
+    assert main(["check", write(inherits, "inherits.py")]) == 0
     assert main(["check", write(SCALED.replace('"size=3"', '"siz=3"'), "wrong.py")]) == 2
     assert "wrong.py has no option 'siz'" in capsys.readouterr().err
 

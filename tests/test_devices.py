@@ -189,7 +189,7 @@ def test_rows_are_shared_out() -> None:
     [
         ({"devices": 0}, "devices must be at least 1, not 0"),
         ({"strategy": "ddp"}, "--strategy ddp has no effect without --devices 2 or more"),
-        ({"devices": 2, "strategy": "dp"}, "strategy must be auto, ddp or fsdp, not 'dp'"),
+        ({"devices": 2, "strategy": "dp"}, "strategy must be one of auto, ddp, fsdp, not 'dp'"),
         ({"devices": 2, "jobs": 2}, "--devices 2 is for one run at a time, and --jobs 2 for"),
         ({"devices": 2, "executor": "ray"}, "--devices 2 is for one machine, and --executor ray"),
     ],

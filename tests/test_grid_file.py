@@ -153,6 +153,9 @@ def test_a_table_of_a_grid_changes_options_of_the_common_table(tmp_path: Path) -
         {"steps": 6, "lr": 0.007}, {"steps": 5, "lr": 1.0}, {"steps": 5, "lr": 0.007}
     ]  # fmt: skip
     assert ["tune" in grid.given for grid in found] == [True, True, False]
+    dotted = 'tune = true\n"tune.seeds" = [7]\n'
+    _, found = parse(COMMANDS, ["run", write(tmp_path, dotted + common + grids)])
+    assert ["tune" in grid.given for grid in found] == [True, True, False]
 
 
 @pytest.mark.slow

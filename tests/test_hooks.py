@@ -225,3 +225,5 @@ def test_an_auxiliary_loss_is_a_scalar() -> None:
     assert decoder({"extra_loss": lambda self: torch.ones(())}).extra_loss() == 1
     with pytest.raises(InputError, match=r"extra_loss returned \(3,\), expected a scalar"):
         decoder({"extra_loss": lambda self: torch.ones(3)}).extra_loss()
+    with pytest.raises(InputError, match="extra_loss returned float, expected a scalar"):
+        decoder({"extra_loss": lambda self: 0.1}).extra_loss()

@@ -335,9 +335,7 @@ def test_numbers_of_numpy_become_those_of_python() -> None:
     config = TrainConfig(steps=steps, lr=lr)
     given = {"encodings": "rope", "tasks": "mqar", "seeds": np.arange(2)}
     found = Values(take_keywords("run", KEYWORDS, given)).make(GridOptions)
-    tune = take_keywords("run", KEYWORDS, {"tune": {"lr": np.array([0.25, 0.5], np.float32)}})[
-        "tune"
-    ]
+    tune = take_keywords("run", KEYWORDS, {"tune": {"lr": np.array([0.25, 0.5])}})["tune"]
     numbers = [config.steps, config.lr, *found.seeds, *tune.lr]
     assert list(map(type, numbers)) == [int, float, int, int, float, float]
     assert json.dumps(numbers) == "[3, 0.5, 0, 1, 0.25, 0.5]"

@@ -160,8 +160,8 @@ def test_what_can_be_significant(tmp_path: Path) -> None:
     assert set(differences["family"]) == {"all pairs", "to rope"}
     write_report(tmp_path, "far")
     assert "minus far" in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
-    write_report(tmp_path, "absent")
-    assert "minus" not in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
+    with pytest.raises(InputError, match="there are no results of the reference 'fat'"):
+        write_report(tmp_path, "fat")
 
 
 def test_points_of_a_curve_are_no_headline(tmp_path: Path) -> None:

@@ -557,5 +557,8 @@ def test_a_file_for_a_shipped_plugin_is_refused() -> None:
         rebuilding._check_places(record, Places(encoding="mine.py"))
     with pytest.raises(InputError, match="--task has no effect: the task of the run, mqar"):
         rebuilding._check_places(record, Places(task="mine.py"))
+    trained = replace(record, sources={"checkpoint": "llama"})
+    with pytest.raises(InputError, match="--encoding has no effect"):
+        rebuilding._check_places(trained, Places(encoding="mine.py"))
     own = replace(record, adaptation={"encoding": "nope", "from": "own.py"})
     rebuilding._check_places(own, Places(encoding="own.py"))

@@ -307,7 +307,6 @@ def test_a_task_that_crashes_says_where_and_the_other_task_runs(
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_task_whose_data_cannot_be_described_fails_alone(toy: Toy, tmp_path: Path) -> None:
     broken = TASK.replace("    def log", "    def provenance(self):\n        1 / 0\n\n    def log")
     (tmp_path / "other.py").write_text(TASK)
@@ -319,6 +318,7 @@ def test_a_task_whose_data_cannot_be_described_fails_alone(toy: Toy, tmp_path: P
     assert [*(tmp_path / "results/runs/other.py/nope").glob("*/rows.csv")]
 
 
+@pytest.mark.slow
 def test_a_task_without_its_data_does_not_stop_the_others(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,7 +43,10 @@ def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> 
     gains = [v.difference.value for f in folders for v in f.tasks if v.table.higher_is_better]
     assert f"between {min(gains):+.1f} and {max(gains):+.1f} points" in page_text()
     findings = " ".join((ROOT / "docs" / "findings.md").read_text(encoding="utf-8").split())
-    assert f"the {len(folders[0].tasks)} tasks of `results/quick`, [`tape`]" in findings
+    said = f"the {len(folders[0].tasks)} tasks of `results/quick`, [`tape`](tape.md) is better than"
+    assert f"{said} `rope` on two, `{significant[0]}` and `{significant[1]}`" in findings
+    values = {v.table.about.task: v.difference.value for f in folders for v in f.tasks}
+    assert all(values[task] > 0 for task in significant)
     (recall,) = [v.difference for v in folders[0].tasks if v.table.about.task == "recall"]
     assert f"do not differ significantly (p = {recall.p_value:.3f})" in findings
 

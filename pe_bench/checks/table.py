@@ -53,8 +53,7 @@ def check_encodings(
     """Run every check on every encoding and print a table; return whether all hold.
 
     Args:
-        specs: specs of the encodings. Those of the user are also checked with the options of their
-            `variants`.
+        specs: specs of the encodings. Those of the user are also checked with their own `variants`.
         device: "cpu" or "cuda".
         kv_heads: number of key heads of the models; 0: the number of query heads.
         verbose: whether to print every finding instead of only failures.
@@ -69,7 +68,7 @@ def check_encodings(
         loaded.append(plugin)
         if not plugins.is_shipped(plugin.cls) and not plugin.options:
             file = spec.partition(":")[0]
-            for variant in plugin.cls.variants:
+            for variant in vars(plugin.cls).get("variants", ()):
                 loaded.append(plugins.load("encoding", f"{file}:{variant}"))
     subjects = {p.label: Subject(p.make, device, kv_heads) for p in loaded}
     for label, subject in subjects.items():  # report build errors before printing the table

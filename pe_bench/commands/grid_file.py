@@ -64,11 +64,16 @@ def _read_grid(
     Raises:
         InputError: a key is not an option, or a value has the wrong type.
     """
-    # A table of the grid changes options of the common table; any other value replaces it.
-    kept = {key: value for key, value in common.items() if isinstance(own.get(key, {}), dict)}
     of_grid = list(_flatten(own, known))
-    replaced = {key for key, _ in of_grid}
-    of_all = [(key, value) for key, value in _flatten(kept, known) if key not in replaced]
+    # A table of the grid changes single options of the common table; another value, such as
+    # `tune = false`, replaces all of them.
+    single = {key for key, _ in of_grid}
+    whole = {key for key, value in own.items() if not isinstance(value, dict)}
+    of_all = [
+        (key, value)
+        for key, value in _flatten(common, known)
+        if key not in single and key.partition(".")[0] not in whole
+    ]
     words: list[str] = []
     for key, value in [*of_all, *of_grid]:
         if key not in known:

@@ -10,7 +10,7 @@ from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind, trusting_only
 from pe_bench.reporting.frames import finished_runs
-from pe_bench.results.identity import phases_of
+from pe_bench.results.identity import settings_of_phases
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import key_of, read_record
 from pe_bench.system.locks import is_held
@@ -120,7 +120,7 @@ class Versions:
             now = self._now(kind, label)
             if now is not None and now != version:
                 found.append(f"version {version} of {label}, now {now}")
-        for phase in phases_of(record.settings):
+        for phase in settings_of_phases(record.settings):
             versions = phase.get("versions", {})
             for name, current in ENGINE.items():
                 before = versions.get(name, current)
@@ -143,7 +143,7 @@ class Versions:
 
 def _plugins_of(record: RunRecord) -> Iterator[tuple[Kind, str, str]]:
     """Yield kind, label and version of the plugins that a run was measured with."""
-    for phase in phases_of(record.settings):
+    for phase in settings_of_phases(record.settings):
         if "versions" in phase:
             yield "task", phase["task"], str(phase["versions"]["task"])
     if record.adaptation is None:  # otherwise the version combines two encodings

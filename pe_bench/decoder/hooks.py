@@ -89,7 +89,7 @@ def transform_qk(
     pair = in_float32(encoding.transform_qk, q, k, positions)
     if not isinstance(pair, tuple) or len(pair) != 2:
         raise InputError(
-            f"{type(encoding).__name__}.transform_qk returned {_describe(pair)}, "
+            f"{type(encoding).__name__}.transform_qk returned {describe_type(pair)}, "
             "expected a pair (q, k)"
         )
     new_q, new_k = pair
@@ -295,7 +295,7 @@ def _check(
     if one_row and shape[0] > 1:
         expected[0] += " or 1"
     raise InputError(
-        f"{type(encoding).__name__}.{hook} returned {part}{_describe(returned)}, "
+        f"{type(encoding).__name__}.{hook} returned {part}{describe_type(returned)}, "
         f"expected ({', '.join(expected)})"
     )
 
@@ -304,5 +304,6 @@ def _has_three_dimensions(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dim() == 3
 
 
-def _describe(value: Any) -> str:
+def describe_type(value: Any) -> str:
+    """Return the shape of a tensor, or the name of another type."""
     return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__

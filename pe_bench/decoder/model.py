@@ -17,6 +17,7 @@ from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.block import Block, Context, run_block, run_checkpointed
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
+from pe_bench.decoder.hooks import describe_type
 from pe_bench.decoder.losses import next_token_losses
 from pe_bench.decoder.norms import make_norm
 from pe_bench.decoder.oom_retry import retry_in_halves
@@ -91,10 +92,10 @@ class Decoder(nn.Module):
             loss = encoding.extra_loss()
             if loss is None:
                 continue
-            if loss.dim():
+            if not isinstance(loss, Tensor) or loss.dim():
                 raise InputError(
-                    f"{type(encoding).__name__}.extra_loss returned {tuple(loss.shape)}, expected "
-                    "a scalar"
+                    f"{type(encoding).__name__}.extra_loss returned {describe_type(loss)}, "
+                    "expected a scalar tensor"
                 )
             losses.append(loss)
         return torch.stack(losses).sum() if losses else None

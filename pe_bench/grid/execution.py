@@ -51,8 +51,6 @@ class ExecutionOptions:
 
     def __post_init__(self) -> None:
         check_values(self)
-        if self.executor not in ("local", "ray"):
-            raise InputError(f"executor must be local or ray, not '{self.executor}'")
         if self.jobs is not None and self.executor == "ray":
             raise InputError(
                 "--jobs has no effect with --executor ray, where the cluster determines the number "
@@ -61,8 +59,6 @@ class ExecutionOptions:
         self._check_devices()
 
     def _check_devices(self) -> None:
-        if self.strategy not in ("auto", "ddp", "fsdp"):
-            raise InputError(f"strategy must be auto, ddp or fsdp, not '{self.strategy}'")
         if self.devices == 1:
             if self.strategy != "auto":
                 raise InputError(

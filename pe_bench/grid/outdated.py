@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pe_bench.grid.planned_run import PlannedRun
-from pe_bench.results.identity import digest_settings, phases_of
+from pe_bench.results.identity import digest_settings, settings_of_phases
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.run import Run
 
@@ -44,7 +44,9 @@ def _changes(run: Run, record: RunRecord) -> Iterator[str]:
     now = run.encoding.version
     if record.encoding_version != now:
         yield f"version {record.encoding_version} of {record.encoding}, now {now}"
-    phases = zip(phases_of(record.settings), phases_of(run.resolved.settings), strict=True)
+    phases = zip(
+        settings_of_phases(record.settings), settings_of_phases(run.resolved.settings), strict=True
+    )
     for earlier, phase in phases:
         versions = earlier.get("versions", {})
         for name, version in phase.get("versions", {}).items():

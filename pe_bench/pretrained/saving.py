@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pe_bench.decoder.model import Decoder
+from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.pretrained.families import FAMILIES
 from pe_bench.pretrained.llama_config import make_config
@@ -19,6 +20,7 @@ from pe_bench.pretrained.plain import plain_config
 from pe_bench.pretrained.tensor_names import HEAD, TensorNames
 from pe_bench.pretrained.weight_files import INDEX, WHOLE
 from pe_bench.registry import plugins
+from pe_bench.registry.options import options_of
 from pe_bench.system.files import saving, write_atomic, write_json
 from pe_bench.text.tokenizer import Tokenizer
 from pe_bench.text.tokenizer_files import tokenizer_files
@@ -56,8 +58,10 @@ def save_checkpoint(
         SavingError: the folder cannot be written.
     """
     plugin = plugins.load("encoding", encoding)
-    for layer, own in enumerate(model.encodings):
-        if not _is_same(own, plugin.make(model.config, layer)):
+    with torch.random.fork_rng():  # a new encoding has random weights
+        others = [plugin.make(model.config, layer) for layer in range(len(model.encodings))]
+    for own, other in zip(model.encodings, others, strict=True):
+        if not _is_same(own, other):
             raise InputError(f"the encoding of the model is not '{encoding}': give its spec")
     write_folder(model, Path(folder), plugin.label, tokenizer)
 
@@ -83,10 +87,14 @@ def _is_same(encoding: nn.Module, other: nn.Module) -> bool:
 
 
 def _settings(module: nn.Module) -> dict[str, Any]:
-    """Return the public attributes of a module that are plain values."""
+    """Return the attributes of a module that have the names of its options.
+
+    Other attributes may change in a forward pass.
+    """
     plain = (bool, int, float, str, tuple, type(None))
-    found = {n: v for n, v in vars(module).items() if isinstance(v, plain)}
-    return {n: v for n, v in found.items() if n != "training" and not n.startswith("_")}
+    options = options_of(type(module)) if isinstance(module, Encoding) else []
+    found = {option.name: vars(module).get(option.name) for option in options}
+    return {name: value for name, value in found.items() if isinstance(value, plain)}
 
 
 def write_folder(

@@ -51,9 +51,8 @@ WITHOUT_PARENT = ("Module.__init__()", "'_parameters'", "'_buffers'", "'_modules
 """Parts of torch's messages if the constructor of a module does not call its parent's."""
 
 DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
-UNUSABLE = re.compile(
-    r"[:,=/\\\s.]*|.*[:,=\n].*", re.DOTALL
-)  # texts that cannot be names in labels
+# Texts that cannot be names in labels.
+UNUSABLE = re.compile(r"[:,=/\\\s.]*|.*[:,=\n].*", re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,8 @@ def write_report(
         The files written.
 
     Raises:
-        InputError: there is nothing to report, or something cannot be written.
+        InputError: there is nothing to report, the reference has no results, or something cannot be
+            written.
         SavingError: a file could not be saved.
         InputErrors: some runs cannot be read; the report of all other runs is written.
     """
@@ -72,6 +73,12 @@ def write_report(
     if export is not None and resolved(export) in map(resolved, folders):
         raise InputError(f"--export {export} is the results folder: give another folder")
     with reading(*folders) as records:
+        labels = sorted({record.encoding for record in finished_runs(records)})
+        if reference is not None and reference not in labels:
+            raise InputError(
+                f"there are no results of the reference '{reference}'"
+                f"{suggest(reference, labels)}: there are {', '.join(labels) or 'no finished runs'}"
+            )
         if export is None:
             return _write(folders[0], records, reference, ran, jobs)
         exported = write_export(export, finished_runs(records))
@@ -89,12 +96,6 @@ def _write(
     """Write the report of some runs into a folder and return its files, see `write_report`."""
     tables = make_tables(records)
     plots = _make_folder(target / "plots")
-    labels = sorted({name for table in tables for name in table.encodings})
-    if reference is not None and reference not in labels:
-        raise InputError(
-            f"there are no results of the reference '{reference}'{suggest(reference, labels)}: "
-            f"there are {', '.join(labels)}"
-        )
     compared_with = reference or paired.DEFAULT_REFERENCE
     is_export = any(record.exported and record.folder == target for record in records)
     due: Redraw = "everything" if is_export else "changes"

@@ -6,7 +6,7 @@ from typing import Any
 
 from pe_bench.config import show_rate
 from pe_bench.reporting.tables import Table
-from pe_bench.results.identity import phases_of
+from pe_bench.results.identity import settings_of_phases
 from pe_bench.results.record import RunRecord
 
 EDGE = " (!)"
@@ -23,7 +23,9 @@ def describe_tuning(table: Table) -> list[str]:
     """Return a line for each training phase of a table; empty without training."""
     lines = []
     parts = (("task", "Learning rate"), ("start", "Learning rate of the pre-training"))
-    for (part, name), settings in zip(parts, phases_of(table.about.settings), strict=False):
+    for (part, name), settings in zip(
+        parts, settings_of_phases(table.about.settings), strict=False
+    ):
         lines.append(_describe(table, part, name, settings))
     return [line for line in lines if line]
 

@@ -35,7 +35,7 @@ def tuning_path(results: Path, task: str, encoding: str, identity: str) -> Path:
     return results / "tuning" / slug(task) / f"{slug(encoding)}-{identity}.json"
 
 
-def phases_of(settings: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
+def settings_of_phases(settings: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
     """Yield the settings of a task, and then of the tasks that it starts from."""
     while settings:
         yield settings

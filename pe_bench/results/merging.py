@@ -11,7 +11,7 @@ from filelock import Timeout
 
 from pe_bench.config import show_rate
 from pe_bench.errors import InputError
-from pe_bench.results.identity import digest_settings, phases_of, tuning_path
+from pe_bench.results.identity import digest_settings, settings_of_phases, tuning_path
 from pe_bench.results.items import write_items
 from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
@@ -335,7 +335,7 @@ def _merge_tuning(path: Path, copy: Path, found: Merge) -> None:
 
 def _restore_tuning(record: RunRecord, target: Path, found: Merge) -> None:
     """Write the chosen learning rates of an exported run to the tuning folder."""
-    for name, settings in zip(("task", "start"), phases_of(record.settings), strict=False):
+    for name, settings in zip(("task", "start"), settings_of_phases(record.settings), strict=False):
         content = (record.tuning or {}).get(name)
         if content and {"model", "train", "start"} <= settings.keys():
             names = (content["task"], content["encoding"])

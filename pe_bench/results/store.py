@@ -303,13 +303,12 @@ def find_run(what: str, results: Path) -> RunRecord:
         found = [read_record(folder.resolve())]
     else:
         records = read_records(results)
-        same: dict[
-            tuple[str, str, str], RunRecord
-        ] = {}  # exports, which come last, may repeat runs
+        # Exports, which come last, may repeat runs.
+        same: dict[tuple[str, str, str], RunRecord] = {}
         for record in records:
             if what.strip("/") in _names_of(record):
                 same.setdefault(key_of(record), record)
-        found = [*same.values()]
+        found = list(same.values())
         if not found:
             raise InputError(
                 f"there is no run '{what}' in {results}: give its folder, or encoding/task/seed"

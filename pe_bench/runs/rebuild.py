@@ -11,7 +11,7 @@ from pe_bench.option_table import option_names
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind, trusting_only
 from pe_bench.registry.plugins import Plugin
-from pe_bench.results.identity import flatten_settings, phases_of
+from pe_bench.results.identity import flatten_settings, settings_of_phases
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import Places, RunOptions
@@ -69,10 +69,14 @@ def _check_places(record: RunRecord, places: Places) -> None:
     Raises:
         InputError: all plugins of this kind are shipped.
     """
-    adapted = record.adaptation or {"encoding": record.encoding, "from": record.encoding}
+    encodings = [record.encoding]
+    if record.adaptation:
+        encodings = [record.adaptation["encoding"]]
+        if not (places.origin or record.sources.get("checkpoint")):
+            encodings.append(record.adaptation["from"])
     of_kinds: dict[Kind, tuple[str | None, list[str]]] = {
         "task": (places.task, [record.task]),
-        "encoding": (places.encoding, [adapted["encoding"], adapted["from"]]),
+        "encoding": (places.encoding, encodings),
     }
     for kind, (place, labels) in of_kinds.items():
         own = [label.partition(":")[0] for label in labels]
@@ -114,7 +118,7 @@ def _check_complete(settings: Mapping[str, Any] | None) -> None:
     Raises:
         InputError: they are not.
     """
-    phases = list(phases_of(settings))
+    phases = list(settings_of_phases(settings))
     if not phases or any(not phase.keys() >= NEEDED for phase in phases):
         raise InputError("the record has no settings, as in an earlier version: run it again")
 

@@ -53,13 +53,13 @@ def find_same(
     ]
     if not candidates or resolved.task.measures_time:
         return None
-    data = digest(resolved.task.provenance())
-    candidates = [record for record in candidates if digest(record.data) == data]
-    if not candidates:
-        return None
     try:
+        data = digest(resolved.task.provenance())
+        candidates = [record for record in candidates if digest(record.data) == data]
+        if not candidates:
+            return None
         models = identify_models(resolved, phases, seed)
-    except CRASHES:  # the search crashes again in the run, which records it
+    except CRASHES:  # task or search crash again in the run, which records it
         return None
     for record in candidates:
         if _models_of(record, resolved.model_subsets) == models:

@@ -143,18 +143,18 @@ def describe(block: Block) -> str:
 
 def describe_search(block: Block) -> str:
     """Return how learning rates were chosen, with the tasks of an earlier search."""
-    start = "Within a task, all encodings had the same search for a learning rate"
     earlier: list[str] = []
     for table in sorted(block.tables, key=_family_first):
         tune = table.about.settings["tune"]
         if tune.get("version", 1) == 1:
             assert len(tune["seeds"]) == 1, table.about.task
             earlier.append(table.about.task)
-    if not earlier:
-        return f"{start} and for one constant of some encodings."
+    less = ""
+    if earlier:
+        less = f" (except for {in_words(earlier)}, with an earlier search and one tuning seed)"
     return (
-        f"{start} and, except for {in_words(earlier)} (an earlier search with one tuning seed), "
-        "for one constant of some encodings."
+        "Within a task, all encodings had the same search for the learning rate. For some "
+        f"encodings, it also chose one constant{less}."
     )
 
 

@@ -150,8 +150,8 @@ def key_shares(table: Table) -> tuple[float, Documents]:
 def key_contributions(table: Table) -> list[float]:
     """Return the part of each method's mean difference to truncation that comes from key tokens.
 
-    It is the mean over documents of the difference of their key tokens times their share. PI and
-    the unmodified model are left out, because their key tokens have a higher loss.
+    It is the mean over documents of the difference of their key tokens times their share. Methods
+    whose key tokens have a higher loss (PI and the unmodified model) are left out.
     """
     _, shares = key_shares(table)
     cut = _documents(table, "rope", "key-tokens", TRAINED)

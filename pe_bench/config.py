@@ -173,7 +173,7 @@ class TrainConfig:
 
     @property
     def check_every(self) -> int:
-        """Steps between two questions whether a training of a search can end early."""
+        """Number of steps between checks of whether a trial of a search can end early."""
         return max(1, self.steps // 20)
 
 

@@ -173,14 +173,15 @@ def check_values(options: Any, prefix: str = "") -> None:
             right = _right_value(one, single)
             if right:
                 raise InputError(f"{prefix}{one.name} must {right}, not {single!r}")
-        if any(type(single) not in (int, float, bool, str) for single in values):
+        is_number = one.item in (int, float)
+        if is_number and any(type(single) not in (int, float) for single in values):
             plain = tuple(map(one.item, values))
             object.__setattr__(options, one.name, plain if one.is_tuple else plain[0])
 
 
 @cache
 def _checked(cls: type[Any]) -> list[Option]:
-    """Return the options with a number, true or false, or one of a few words."""
+    """Return the options whose values are numbers, true or false, or one of a few words."""
     return [one for one in options_of(cls) if one.item in (int, float, bool) or one.words]
 
 

@@ -450,8 +450,10 @@ def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert max(map(len, out.splitlines()[:-1])) <= WIDTH
     assert image.imread(path).shape[1] > 600
     assert main([*command, "--task", "near"]) == 0
+    of_labels = capsys.readouterr().out
     of_files = ["compare", "own/good", "./plain", "--task", "near", "--results", str(small)]
     assert main(of_files) == 0
+    assert capsys.readouterr().out == of_labels
     assert (small / "plots" / "compare-good-plain.png").exists()
     assert main(["compare", "--all", "--results", str(small)]) == 0
     out = capsys.readouterr().out

@@ -290,5 +290,5 @@ def test_an_item_without_an_answer_is_refused(tmp_path: Path) -> None:
         def sample(self, rng: np.random.Generator, subset: str, point: EvalPoint) -> list[Turn]:
             return [Turn([FIRST])]
 
-    with pytest.raises(InputError, match="an item of one at 1 has no answer"):
+    with pytest.raises(InputError, match="an item of one at length 1 has no answer"):
         make_task(Silent, tmp_path).items("one", EvalPoint(1))

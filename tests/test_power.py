@@ -59,7 +59,8 @@ def test_a_plan_says_what_its_seeds_show(rows: Path) -> None:
     _, line = lines(rows, ["mine.py"], range(9))  # paired with rows of five of these seeds
     assert line.endswith("5 seeds")
     _, line = lines(rows, ["mine.py"], range(4, 9))
-    assert line == "  lm: none; a test needs 5 seeds, and the finished runs have 1 of these"
+    few = "but the finished runs have only 1 of the planned seeds"
+    assert line == f"  lm: none; a test needs 5 seeds, {few}"
 
 
 def test_too_few_seeds_are_named_without_rows_too(rows: Path, tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_what_can_be_significant(tmp_path: Path) -> None:
     assert set(differences["family"]) == {"all pairs", "to rope"}
     write_report(tmp_path, "far")
     assert "minus far" in (tmp_path / "leaderboard.md").read_text(encoding="utf-8")
-    with pytest.raises(InputError, match="there are no results of the reference 'fat'"):
+    with pytest.raises(InputError, match="there are no results of 'fat'"):
         write_report(tmp_path, "fat")
 
 

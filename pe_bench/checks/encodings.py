@@ -34,7 +34,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 
-NOT_SPECIAL = 1 + max(*CONFIG.digit_ids, *CONFIG.separator_ids)  # tokens from here on are neither
+FIRST_ORDINARY = 1 + max(*CONFIG.digit_ids, *CONFIG.separator_ids)  # above digits and separators
 SHORT = 12  # tokens
 SMALL = 1e-3  # errors are relative to the gradient, or to this part of the largest gradient
 
@@ -82,9 +82,12 @@ def causal(subject: Subject) -> str | None:
     wrong = first_difference(after, before, "changing later tokens changes the outputs")
     if wrong:
         return wrong
-    # Ids of digits may depend on the whole row in training, so digits stay.
+    # In training, positions of digits may depend on the whole row, so digits and separators do not
+    # change.
     rows = tokens[:, :TRAIN_LENGTH]
-    others = torch.where(rows < NOT_SPECIAL, rows, changed[:, :TRAIN_LENGTH].clamp(NOT_SPECIAL))
+    others = torch.where(
+        rows < FIRST_ORDINARY, rows, changed[:, :TRAIN_LENGTH].clamp(FIRST_ORDINARY)
+    )
     before = [outputs[:, :25] for outputs in training_outputs(model, rows)]
     after = [outputs[:, :25] for outputs in training_outputs(model, others)]
     return first_difference(after, before, "in training, later tokens change the outputs")

@@ -81,9 +81,8 @@ def layer_outputs(model: Decoder, tokens: Tensor) -> list[Tensor]:
 
 def training_outputs(model: Decoder, tokens: Tensor) -> list[Tensor]:
     """Return the output of each layer in training mode, with fixed random numbers."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        outputs = layer_outputs(model.train(), tokens)
+    torch.manual_seed(0)
+    outputs = layer_outputs(model.train(), tokens)
     model.eval()
     return outputs
 

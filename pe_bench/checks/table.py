@@ -67,9 +67,8 @@ def check_encodings(
         plugin = plugins.load("encoding", spec)
         loaded.append(plugin)
         if not plugins.is_shipped(plugin.cls) and not plugin.options:
-            file = spec.partition(":")[0]
             for variant in vars(plugin.cls).get("variants", ()):
-                loaded.append(plugins.load("encoding", f"{file}:{variant}"))
+                loaded.append(plugins.load("encoding", f"{spec.rstrip(':')}:{variant}"))
     subjects = {p.label: Subject(p.make, device, kv_heads) for p in loaded}
     for label, subject in subjects.items():  # report build errors before printing the table
         _build(label, subject.model)

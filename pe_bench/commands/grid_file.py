@@ -123,7 +123,7 @@ def _words(option: Option, value: Any) -> list[str]:
     if any("\0" in str(one) for one in values):
         raise ValueError("a text without the character NUL")
     if any(isinstance(one, str) and one.startswith("--") for one in values):
-        raise ValueError("a text that does not begin with dashes")
+        raise ValueError("a text that does not begin with --")
     if not several:
         return [f"--{option.flag}={_show(value)}"]
     return [f"--{option.flag}", *map(_show, values)]

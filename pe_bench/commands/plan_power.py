@@ -49,7 +49,7 @@ def describe_plan(planned: "Sequence[PlannedRun]", records: "Sequence[RunRecord]
             alone = len(encodings[table.about.settings_digest]) == 1
             line = describe_power(table, len(with_rows if alone else own))
             if line and alone and len(with_rows) < FEWEST_SEEDS:
-                line += f", and the finished runs have {len(with_rows)} of these"
+                line += f", but the finished runs have only {len(with_rows)} of the planned seeds"
             lines += [f"  {table.about.task}: {line}"] if line else []
     if not lines:
         return []

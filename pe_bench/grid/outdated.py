@@ -61,11 +61,8 @@ def _digest(settings: Mapping[str, Any]) -> str:
     if not {"train", "model"} <= settings.keys():
         return "-"
     plain = json.loads(json.dumps(settings, default=str))
-    return digest_settings(_without_versions(plain))
-
-
-def _without_versions(settings: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: value for name, value in settings.items() if name != "versions"}
-    if found.get("start"):
-        found["start"] = _without_versions(found["start"])
-    return found
+    place = plain
+    while place:
+        place.pop("versions", None)
+        place = place.get("start")
+    return digest_settings(plain)

@@ -58,7 +58,7 @@ def save_checkpoint(
         SavingError: the folder cannot be written.
     """
     plugin = plugins.load("encoding", encoding)
-    with torch.random.fork_rng():  # a new encoding has random weights
+    with torch.random.fork_rng(devices=[]):  # a new encoding has random weights
         others = [plugin.make(model.config, layer) for layer in range(len(model.encodings))]
     for own, other in zip(model.encodings, others, strict=True):
         if not _is_same(own, other):

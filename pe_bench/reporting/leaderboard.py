@@ -1,5 +1,6 @@
 """The leaderboard: a ranked table for each combination of settings."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -120,8 +121,9 @@ def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[s
         shown.append((f"their mean{unit}, not ranked", partial(show_learned_mean, first)))
     for column in others:
         shown.append((column.heading, partial(_number, table, column)))
-    if any(loss == loss for loss in (training_loss(table, name) for name in table.encodings)):
-        shown.append(("training loss", partial(_loss, table, find_worse(table))))
+    losses = {encoding: training_loss(table, encoding) for encoding in table.encodings}
+    if not all(map(math.isnan, losses.values())):
+        shown.append(("training loss", partial(_loss, losses, find_worse(table))))
     shown.append(("seeds", lambda encoding: str(table.seeds(encoding))))
     shown.append(("parameters", partial(_parameters, table)))
     if not table.about.measures_time:
@@ -142,11 +144,11 @@ def _number(table: Table, column: NumberColumn, encoding: str) -> str:
     return show_number(column, encoding, table.seeds(encoding))
 
 
-def _loss(table: Table, worse: Mapping[str, Sequence[int]], encoding: str) -> str:
+def _loss(losses: Mapping[str, float], worse: Mapping[str, Sequence[int]], encoding: str) -> str:
     """Return the training loss, with the number of runs that ended worse than in the search."""
-    loss = training_loss(table, encoding)
+    loss = losses[encoding]
     count = f" {WORSE}{len(worse[encoding])}" if encoding in worse else ""
-    return ABSENT if loss != loss else f"{loss:.4f}{count}"
+    return ABSENT if math.isnan(loss) else f"{loss:.4f}{count}"
 
 
 def _parameters(table: Table, encoding: str) -> str:

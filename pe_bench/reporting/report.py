@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pe_bench.errors import InputError, SavingError, suggest
+from pe_bench.errors import InputError, SavingError
 from pe_bench.reporting import paired, published
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.reporting.leaderboard import flatten, ranked_table
@@ -25,6 +25,7 @@ from pe_bench.reporting.page.write import write_page
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.pictures import Pictures, Redraw, is_among, save_pictures
 from pe_bench.reporting.questions import HEADING, answer_questions
+from pe_bench.reporting.selection import find_labels
 from pe_bench.reporting.size_chart import save_sizes
 from pe_bench.reporting.sizes import describe_sizes, find_ladders
 from pe_bench.reporting.tables import Table, make_tables
@@ -73,12 +74,9 @@ def write_report(
     if export is not None and resolved(export) in map(resolved, folders):
         raise InputError(f"--export {export} is the results folder: give another folder")
     with reading(*folders) as records:
-        labels = sorted({record.encoding for record in finished_runs(records)})
-        if reference is not None and reference not in labels:
-            raise InputError(
-                f"there are no results of the reference '{reference}'"
-                f"{suggest(reference, labels)}: there are {', '.join(labels) or 'no finished runs'}"
-            )
+        if reference is not None:
+            labels = sorted({record.encoding for record in finished_runs(records)})
+            reference = find_labels([reference], labels)[0]
         if export is None:
             return _write(folders[0], records, reference, ran, jobs)
         exported = write_export(export, finished_runs(records))

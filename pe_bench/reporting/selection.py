@@ -82,7 +82,7 @@ def find_labels(wanted: Sequence[str], labels: Sequence[str]) -> list[str]:
         if not same:
             raise InputError(
                 f"there are no results of '{name}'{suggest(spec, list(labels))}: there are "
-                f"{', '.join(labels)}"
+                f"{', '.join(labels) or 'no finished runs'}"
             )
         found |= dict.fromkeys(same)
     return list(found)

@@ -9,6 +9,7 @@ such as `--model.width` make one, and a results folder may have any number of si
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -116,15 +117,14 @@ def find_ladders(tables: Sequence[Table]) -> list[Ladder]:
 def _comparable(tables: list[Table]) -> list[Table]:
     """Return the tables of the sizes that can be compared.
 
-    If too few encodings are in common, sizes are left out, such as that of an ablation with few
-    encodings. If this does not help, all sizes are returned.
+    If too few encodings are in common, as few sizes as possible are left out, such as that of an
+    ablation with few encodings. If this does not help, all sizes are returned.
     """
-    kept = tables
-    while len(kept) > 2 and len(_in_common(kept)) < FEWEST_ENCODINGS:
-        smaller = [[*kept[:place], *kept[place + 1 :]] for place in range(len(kept))]
-        kept = max(smaller, key=lambda rest: len(_in_common(rest)))
-    enough = len(_in_common(kept)) >= FEWEST_ENCODINGS
-    return kept if enough else tables
+    for count in range(len(tables), 1, -1):
+        kept = max(combinations(tables, count), key=lambda some: len(_in_common(some)))
+        if len(_in_common(kept)) >= FEWEST_ENCODINGS:
+            return list(kept)
+    return tables
 
 
 def _in_common(tables: Sequence[Table]) -> list[str]:

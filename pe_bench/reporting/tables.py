@@ -172,7 +172,7 @@ class Table:
         A metric without a unit is its own.
         """
         metric = self.metric(self.headline.metric)
-        return "points" if metric.unit == "%" else metric.unit or metric.title
+        return "points" if self.is_percent(self.headline.metric) else metric.unit or metric.title
 
     def arrow(self, name: str) -> str:
         """Return an arrow that points to better values of a metric; empty without a direction."""

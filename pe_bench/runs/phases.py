@@ -266,8 +266,9 @@ class Phases:
             FirstStepFailure: the phase of one subset failed before its first step.
             FloatingPointError: no candidate is left for the phase of one subset.
         """
-        if task.tuning is None:
-            return Candidate(task.train.lr)
+        known = self.chosen(task, subset)
+        if known is not None:
+            return known
         search = self._search(task)
         name = slug(f"{search.path.stem}-{subset or ''}")
         lock = task.task.context.cache / "tuning" / f"{name}.lock"

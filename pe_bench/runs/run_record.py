@@ -83,7 +83,7 @@ def as_text(moment: datetime) -> str:
 
 
 def _find_data(task: Task, status: Status) -> dict[str, Any]:
-    """Return the provenance of the data; of a run that failed, as far as the task provides it."""
+    """Return the provenance of the data, or its label if it is not available for a failed run."""
     try:
         return task.provenance()
     except CRASHES:

@@ -117,7 +117,9 @@ class LengthGeneralizationTask(Task):
             samples.append(self.sample(rng, subset, point))
         found = collate(samples)
         if not found.scored.any(1).all():
-            raise InputError(f"{self.name}: an item of {subset} at {point.length} has no answer")
+            raise InputError(
+                f"{self.name}: an item of {subset} at length {point.length} has no answer"
+            )
         return found
 
     def count(self, subset: str, point: EvalPoint) -> int:

@@ -55,7 +55,7 @@ def hold(path: Path, timeout: float = -1) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a process holds a lock file, or True if this is unknown."""
+    """Return whether a process holds a lock file; True also if the lock cannot be tried."""
     try:
         with hold(path, timeout=0):
             return False

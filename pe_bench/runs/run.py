@@ -9,6 +9,7 @@ from typing import Any
 
 from filelock import Timeout
 
+from pe_bench.checks.leak import find_leak
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError, TimedOut, as_exception
 from pe_bench.registry.plugins import Plugin
@@ -40,6 +41,8 @@ from pe_bench.system.locks import hold
 from pe_bench.system.time_limit import TimeLimit
 from pe_bench.task import Evaluation
 from pe_bench.train.loggers import LoggerName
+
+REMEDY = "correct the encoding until pe-bench check passes"
 
 
 def _nothing() -> None:
@@ -182,6 +185,10 @@ class Run:
         if same is not None:
             return self._reuse(same)
         failures = Failures(self.title)
+        leak = find_leak(self.encoding)
+        if leak:
+            failures.add("", InputError(f"its results would be wrong, because {leak}; {REMEDY}"))
+            return self._failed(failures)
         costs = self._measure_all(failures)
         found = self._summarize(tuple(costs), failures)
         if failures.errors:

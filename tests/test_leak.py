@@ -1,4 +1,4 @@
-"""A run refuses an encoding of one's own whose outputs depend on later tokens."""
+"""A run refuses a user's encoding whose outputs depend on later tokens."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whether the outputs of one's own encoding depend on later tokens, tested before each run."""
+"""Whether the outputs of a user's encoding depend on later tokens, tested before each run."""
 
 import torch
 from torch import nn

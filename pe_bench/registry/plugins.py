@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from pe_bench.errors import PACKAGE, PLUGINS, FaultyPlugin, InputError, as_exception, suggest
 from pe_bench.registry import importing
+from pe_bench.registry.attribute_types import check_attributes
 from pe_bench.registry.fingerprint import find_sources, fingerprint
 from pe_bench.registry.importing import KINDS, Kind
 from pe_bench.registry.options import (
@@ -201,10 +202,12 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
         preset: preset of a task; its options replace the constructor's defaults.
 
     Raises:
-        InputError: unknown name or option, a value of the wrong type, or an import that fails.
+        InputError: unknown name or option, a value or class attribute of the wrong type, or an
+            import that fails.
     """
     where, given = split_spec(spec)
     cls = _class_of(kind, where)
+    check_attributes(cls, _interfaces(kind, cls), where)
     known = {p.name: p for p in options_of(cls)}
     _refer_to_related(kind, where, known, given)
     _refuse_positional(where, cls, known, given)
@@ -381,6 +384,12 @@ def _ancestors(kind: Kind, cls: type[Any]) -> list[type[Any]]:
     """Return a class and its ancestors below the interface."""
     base = importing.interface(kind)
     return [c for c in cls.__mro__ if issubclass(c, base) and c.__module__ != base.__module__]
+
+
+def _interfaces(kind: Kind, cls: type[Any]) -> list[type[Any]]:
+    """Return the interface of a class and the engine's extensions of it that it inherits from."""
+    base = importing.interface(kind)
+    return [c for c in cls.__mro__ if issubclass(c, base) and not _is_plugin(c)]
 
 
 def is_shipped(cls: type[Any]) -> bool:

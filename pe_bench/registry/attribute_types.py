@@ -1,0 +1,65 @@
+"""Types of the class attributes that declare facts about a plugin, such as `shared`."""
+
+import inspect
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING
+from functools import cached_property
+from types import UnionType
+from typing import Any, ClassVar
+
+from pe_bench.errors import InputError
+
+WORDS: dict[type[Any], str] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    tuple: "a tuple",
+    Mapping: "a mapping",
+    type(None): "None",
+}
+"""Names of types in messages; other types appear under their own name."""
+
+
+def check_attributes(cls: type[Any], bases: Iterable[type[Any]], where: str) -> None:
+    """Check that the class attributes of a plugin have the types that its bases declare.
+
+    Attributes that are properties are not checked.
+
+    Args:
+        cls: class of the plugin.
+        bases: those of its bases that belong to the engine, such as `Encoding`.
+        where: name or file of the plugin, for the message.
+
+    Raises:
+        InputError: an attribute has another type.
+    """
+    for base in bases:
+        for name, annotation in inspect.get_annotations(base).items():
+            value = inspect.getattr_static(cls, name, MISSING)
+            if value is MISSING or isinstance(value, property | cached_property):
+                continue
+            types = _types(annotation)
+            if not any(_has_type(value, one) for one in types):
+                words = " or ".join(WORDS.get(one, f"a {one.__name__}") for one in types)
+                raise InputError(f"{where}: {cls.__name__}.{name} must be {words}, not {value!r}")
+
+
+def _types(annotation: Any) -> list[type[Any]]:
+    """Return the classes that values may have: `ClassVar[tuple[str, ...]]` -> [tuple]."""
+    origin = typing.get_origin(annotation)
+    if origin is ClassVar:
+        return _types(typing.get_args(annotation)[0])
+    if origin in (typing.Union, UnionType):
+        found = []
+        for one in typing.get_args(annotation):
+            found += _types(one)
+        return found
+    return [origin or annotation]
+
+
+def _has_type(value: Any, expected: type[Any]) -> bool:
+    if expected in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, (int, float) if expected is float else expected)

@@ -1,0 +1,64 @@
+"""A class attribute of a wrong type is refused when the plugin is loaded."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from pe_bench.encoding import Encoding, StatefulEncoding
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
+from pe_bench.task import Task
+
+DECLARED = [
+    (base, name)
+    for base in (Encoding, StatefulEncoding, Task)
+    for name in inspect.get_annotations(base)
+]
+
+
+def write(folder: Path, base: type[object], line: str) -> str:
+    file = folder / "mine.py"
+    file.write_text(
+        f"from pe_bench.api import {base.__name__}\n\nclass Mine({base.__name__}):\n    {line}\n"
+    )
+    return str(file)
+
+
+@pytest.mark.parametrize(("base", "name"), DECLARED)
+def test_a_wrong_type_is_refused_by_name(base: type[object], name: str, tmp_path: Path) -> None:
+    spec = write(tmp_path, base, f"{name} = {{0}}")  # no attribute is a set
+    with pytest.raises(InputError, match=rf"Mine\.{name} must be .*, not {{0}}"):
+        plugins.load("task" if base is Task else "encoding", spec)
+
+
+@pytest.mark.parametrize(
+    ("base", "line", "message"),
+    [
+        (Encoding, "shared = 'no'", "must be True or False, not 'no'"),
+        (Encoding, "max_position = True", "must be a whole number or None, not True"),
+        (Encoding, "variants = ('base=5e5')", "must be a tuple, not 'base=5e5'"),
+        (Task, "gate = '1'", "must be a number or None, not '1'"),
+        (Task, "presets = []", "must be a mapping, not "),
+        (Task, "headline = 'exact_match'", "must be a Headline, not 'exact_match'"),
+    ],
+)
+def test_the_message_says_what_is_right(
+    base: type[object], line: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        plugins.load("task" if base is Task else "encoding", write(tmp_path, base, line))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("base", "line"),
+    [
+        (Encoding, "max_position = 10"),
+        (Encoding, "max_position = None"),
+        (Encoding, "max_position = property(lambda self: 10)"),
+        (Task, "gate = 1"),
+    ],
+)
+def test_a_right_type_is_accepted(base: type[object], line: str, tmp_path: Path) -> None:
+    plugins.load("task" if base is Task else "encoding", write(tmp_path, base, line))

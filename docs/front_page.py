@@ -89,7 +89,7 @@ def compose(tables: Sequence[Table]) -> str:
     """Return the main table, with a row for each task of the main set, and its explanation."""
     (block,) = find_blocks(in_main_set(tables))
     ranked = block.standings
-    over_reference = differences_over_families(block.tasks, DEFAULT_REFERENCE)
+    over_reference = compare_over_families(block)
     header = ["", Markdown("*best baseline*"), Markdown("*ceiling*")]
     header += [one.encoding for one in ranked]
     rows = [
@@ -104,7 +104,7 @@ def compose(tables: Sequence[Table]) -> str:
             *(show_interval(one.score, 2) for one in ranked),
         ],
         [
-            f"minus {DEFAULT_REFERENCE}, over families",
+            f"minus {DEFAULT_REFERENCE} (corrected for {len(ranked) - 1} comparisons)",
             *("", ""),
             *(_difference(over_reference.get(one.encoding)) for one in ranked),
         ],
@@ -116,6 +116,12 @@ def compose(tables: Sequence[Table]) -> str:
         rows.append([_heading(table), floor, "" if end is None else f"{end:g}", *scores])
     shown = markdown_table(header, rows, "l" + "r" * (len(header) - 1))
     return f"{shown}\n\n{describe(block)}"
+
+
+def compare_over_families(block: Block) -> dict[str, Mean]:
+    """Return the differences from the reference, corrected for their number."""
+    others = len(block.encodings) - 1
+    return differences_over_families(block.tasks, DEFAULT_REFERENCE, comparisons=others)
 
 
 def describe(block: Block) -> str:
@@ -130,12 +136,11 @@ def describe(block: Block) -> str:
         "brackets: seeds that learned, if not all did."
     )
     honest = (
-        "**How to read it:** the intervals, limited to 0 to 1, show how a mean may change with "
-        "other families chosen by the same [rule](docs/tasks.md#the-main-set). They are wide, "
-        f"because there are only {families}. If that of `minus {DEFAULT_REFERENCE}` contains 0, "
-        "the order may differ on other tasks. "
-        "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs. Do not "
-        "choose an encoding for a large model from this table. "
+        f"**How to read it:** the intervals treat the {families} families as a sample of families "
+        "chosen by the same [rule](docs/tasks.md#the-main-set), so they are wide. "
+        f"{describe_differences(block)} "
+        "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs on these "
+        "tasks. Do not choose an encoding for a large model from this table. "
         f"{describe_sizes(block)}"
     )
     return f"{how}\n\n{honest}"
@@ -151,11 +156,22 @@ def describe_search(block: Block) -> str:
             earlier.append(table.about.task)
     less = ""
     if earlier:
-        less = f" (except for {in_words(earlier)}, with an earlier search and one tuning seed)"
+        less = f" ({in_words(earlier)}: learning rate only, one tuning seed)"
     return (
-        "Within a task, all encodings had the same search for the learning rate. For some "
-        f"encodings, it also chose one constant{less}."
+        "Within a task, the learning rate of each encoding was tuned with the same budget, and for "
+        f"some encodings one more hyperparameter{less}."
     )
+
+
+def describe_differences(block: Block) -> str:
+    """Return which differences from the reference would also be expected on other families."""
+    found = compare_over_families(block)
+    clear = [name for name, mean in found.items() if mean.low > 0 or mean.high < 0]
+    row = f"`minus {DEFAULT_REFERENCE}`"
+    if clear:
+        names = in_words([f"`{name}`" for name in clear])
+        return f"In {row}, only the intervals of {names} exclude 0, so the rest of the order may differ."
+    return f"All intervals of {row} contain 0, so the order may differ on other tasks."
 
 
 def describe_sizes(block: Block) -> str:
@@ -163,7 +179,7 @@ def describe_sizes(block: Block) -> str:
     marks = read_marks(SIZES)
     words = {
         "stable": "similar",
-        "changes": "another one",
+        "changes": "different",
         "unknown": "unknown",
         None: "not measured",
     }
@@ -174,7 +190,7 @@ def describe_sizes(block: Block) -> str:
     if len(said) > 1 and tasks[None]:
         said[-1] = "not measured for other tasks"
     page = "docs/findings.md#other-sizes-of-the-model"
-    return f"The order at [other sizes]({page}) is {'; '.join(said)}."
+    return f"At [other model sizes]({page}), the order is {'; '.join(said)}."
 
 
 def _difference(mean: Mean | None) -> str:

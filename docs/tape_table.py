@@ -102,18 +102,18 @@ def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
     mean = found[0].mean
     assert mean is not None
     tables = [verdict.table for verdict in found[0].tasks]
-    value, low, high = (100 * number for number in (main_set.value, main_set.low, main_set.high))
     every = [verdict.table for verdicts in found for verdict in verdicts.tasks]
     other_rates = [t.about.task for t in every if rates(t, PAIR[0]) != rates(t, PAIR[1])]
     sentences = (
         f"The searches chose other learning rates for `{PAIR[0]}` than for `{PAIR[1]}` in "
         f"{', '.join(f'`{task}`' for task in other_rates)}. There, the learning "
         "rates may explain the result.",
-        f"Mean over the {count_families(tables)} families of the {len(tables)} tasks of "
-        f"`results/quick`: {describe_mean(mean, 1)} This interval and the test are over seeds and "
-        f"items. {describe_largest(tables)} Over the families of the "
-        f"[main set](tasks.md#the-main-set), the difference is {value:+.1f}; its 95 % interval, "
-        f"over families, is {low:+.1f} to {high:+.1f}.",
+        f"In the mean score over the families of the [main set](tasks.md#the-main-set), from 0 to "
+        f"1, the difference is {main_set.value:+.2f}; its 95 % interval, over families, is "
+        f"{main_set.low:+.2f} to {main_set.high:+.2f}. A post hoc comparison is the mean over the "
+        f"{count_families(tables)} families of the {len(tables)} tasks of `results/quick`: "
+        f"{describe_mean(mean, 1)} This interval and the test are over seeds and items. "
+        f"{describe_largest(tables)}",
     )
     table = markdown_table(HEADER, rows, "l" + "r" * 7 + "l" + "r" * 3)
     filled = [textwrap.fill(part, WIDTH, break_on_hyphens=False) for part in sentences]

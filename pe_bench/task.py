@@ -166,8 +166,9 @@ class Task:
     intervals are quartiles over repetitions, and there are no significance tests."""
 
     gate: float | None = None
-    """Score in distribution, in per cent, from which on a model counts as successfully trained;
-    None: no gate."""
+    """Score in distribution, in per cent, from which on a model counts as successfully trained.
+    None: no gate, or the task marks rows as "not_learned" if a model is not better than the best
+    baseline in distribution."""
 
     options: Mapping[str, Any] = {}
     """Arguments of the constructor, including values from the preset."""

@@ -68,7 +68,7 @@ def test_the_order_at_other_sizes_is_marked(
     )
     marks |= {"mqar ·": "changes", "addition ·": "stable", "copying ·": "stable"}
     assert page.describe_sizes(SimpleNamespace(tables=tables)).endswith(
-        "is similar for addition; another one for mqar; not measured for other tasks."
+        "is similar for addition; different for mqar; not measured for other tasks."
     )
 
 

@@ -49,8 +49,10 @@ def test_the_findings_on_a_gpu() -> None:
     found = re.search(r"\*\*On a GPU\.\*\*.*?takes (.*?)\. \*\*", read("docs/findings.md"))
     assert found
     quoted = re.findall(r"([\d.]+) times (?:as long )?with `(\w+)`", found[1])
-    assert [name for _, name in quoted] == ["tape", "t5", "fire", "path", "cope"]
-    for number, name in quoted:
+    assert [name for _, name in quoted] == ["tape", "t5", "fire", "path", "cope", "tape"]
+    *steps, (decoding, _) = quoted
+    assert agrees(decoding, measured("decoding", "tape, x rope"))
+    for number, name in steps:
         assert agrees(number, measured("training", name)), name
 
 
@@ -61,6 +63,8 @@ def test_the_efficiency_of_tape() -> None:
     assert found
     for name, quoted in zip(("tape", "fire", "t5"), found.groups(), strict=True):
         assert agrees(quoted, measured("training", name)), name
+    decoding = re.search(r"on the CPU, ([\d.]+) times on the H200", read("docs/tape.md"))
+    assert decoding and agrees(decoding[1], measured("decoding", "tape, x rope"))
 
 
 @pytest.mark.parametrize("name", ["rope", "tape"])

@@ -157,7 +157,7 @@ def test_the_reasons_for_the_main_set_follow_from_the_signal(
         assert f"{seconds} s for `{task}`" in text
     later = " and ".join(f"{signals[task].seconds:.0f}" for task in SECONDS)
     assert f"The {later} s above" in text
-    assert f"about {round(a_run, -2):.0f} s in total, which is {hours[0]:.1f} core-hours" in text
+    assert f"about {round(a_run, -1):.0f} s in total, which is {hours[0]:.1f} core-hours" in text
     assert f"a second task of {another:.0f} s does not fit" in text
 
     both = [table for table in committed if table.task_name in ("addition", "multiplication")]

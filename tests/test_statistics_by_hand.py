@@ -163,6 +163,11 @@ def test_standings_are_means_over_families() -> None:
     for name, mean in beside.items():
         gaps = [row[NAMES.index(name)] - row[2] for row in scores]
         assert [mean.value, mean.low, mean.high] == pytest.approx(interval(gaps, -1, 1))
+    corrected = differences_over_families(tasks, "C", comparisons=3)
+    for name, mean in corrected.items():
+        ratio = stats.t.ppf(1 - 0.025 / 3, 2) / stats.t.ppf(0.975, 2)
+        half = ratio * (beside[name].high - beside[name].value)
+        assert mean.high == pytest.approx(min(1, mean.value + half))
 
 
 def test_an_average_has_the_seeds_of_all_tasks() -> None:

@@ -115,8 +115,9 @@ def test_what_the_page_says_about_depth(page: ModuleType) -> None:
         next(d for d in compare_table(table, "rope").to_reference if d.first == "tape")
         for table in tables
     )
-    said = f"with three layers is {more.value:.1f} points instead of {few.value:.1f}"
-    assert said in page_text()
+    assert (
+        f"with three layers is {more.value:.1f} points. Its interval also contains {few.value:.1f}"
+    ) in page_text()
     assert more.low < few.value < more.value < more.high
 
 
@@ -167,6 +168,9 @@ def test_what_the_page_says_about_equal_rates(
         assert one[name].significant and not other[name].significant
         lost = [f"{-found[name].value:.1f}" for found in (one, other)]
         assert sentence.format(*lost) in text
+    chosen, higher = (means_of(table, "tape")[0] for table in (low, high))
+    said = f"`tape` has {chosen} % with the chosen rate of 1e-3 and [{higher} % with 3e-3]"
+    assert said in " ".join((page.ROOT / "docs/findings.md").read_text(encoding="utf-8").split())
     gains = [f"{-found['rope'].value:.1f}" for found in (other, one)]
     assert (
         "With five seeds, the gain is {1} points with a rate of 1e-3 and {0} with 3e-3".format(
@@ -209,8 +213,9 @@ def test_what_the_page_says_about_layers(
         f"{later}, in all {everything}, `rope` {rope}, not significant"
     ) in text
     assert (
-        f"half of the layers alone have {earlier} %**, and updates in all layers {everything} %. "
-        f"Updates in the later half alone have {later} %, and `rope` {rope} %"
+        f"half of the layers only, the accuracy is {earlier} %**, and with updates in all layers "
+        f"{everything} %. With updates in the later half only it is {later} %, and `rope` has "
+        f"{rope} %"
     ) in text
     learned = {name: table.learned(name) for name in table.encodings if table.learned(name) < 5}
     assert learned == {"rope": 4, "tape-ablations:layers=later-half": 4}

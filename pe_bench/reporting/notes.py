@@ -60,11 +60,13 @@ def write_notes(table: Table) -> str:
     )
     if table.is_gated:
         gate = table.about.gate
-        reached = "" if gate is None else f" at least {gate:g} % in distribution"
+        condition = "is better than the best baseline"
+        if gate is not None:
+            condition = f"reaches at least {gate:g} %"
         lines.append(
-            f"A seed has learned the task if it reaches{reached or ' the gate'}. The number of "
-            "these seeds has Wilson's 95 % interval for their fraction. A column shows their mean, "
-            "which does not rank."
+            f"A seed has learned the task if it {condition} in distribution. The number of these "
+            "seeds has Wilson's 95 % interval for their fraction. A column shows their mean, which "
+            "does not rank."
         )
     lines += _describe_damage(table)
     if not all(math.isnan(training_loss(table, name)) for name in table.encodings):

@@ -126,10 +126,17 @@ def find_standings(tasks: Sequence[TaskScores]) -> list[Standing]:
     return sorted(found, key=lambda one: (-one.score.value, one.rank.value))
 
 
-def differences_over_families(tasks: Sequence[TaskScores], reference: str) -> dict[str, Mean]:
+def differences_over_families(
+    tasks: Sequence[TaskScores], reference: str, *, comparisons: int = 1
+) -> dict[str, Mean]:
     """Return the mean difference of each other encoding's normalised score to a reference.
 
-    The differences are paired by family, so their intervals are narrower than those of the scores.
+    The differences are paired by family.
+
+    Args:
+        tasks: tasks with the same encodings in the same order.
+        reference: label of the reference.
+        comparisons: number of comparisons that the intervals are corrected for (Bonferroni).
     """
     scores = _family_means(tasks, _mean_scores(tasks))  # (F, E)
     encodings = list(tasks[0].scores.encodings)
@@ -137,7 +144,7 @@ def differences_over_families(tasks: Sequence[TaskScores], reference: str) -> di
     found = {}
     for place, encoding in enumerate(encodings):
         if encoding != reference:
-            found[encoding] = _mean_of(scores[:, place] - beside, -1.0, 1.0)
+            found[encoding] = _mean_of(scores[:, place] - beside, -1.0, 1.0, comparisons)
     return found
 
 
@@ -185,10 +192,11 @@ def _family_means(tasks: Sequence[TaskScores], values: Floats) -> Floats:
     return np.array([values[families == family].mean(0) for family in dict.fromkeys(families)])
 
 
-def _mean_of(values: Floats, least: float, most: float) -> Mean:
+def _mean_of(values: Floats, least: float, most: float, comparisons: int = 1) -> Mean:
     """Return the mean of families with Student's interval, within the possible values."""
     value = float(values.mean())
-    half = student_quantile(len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    error = float(values.std(ddof=1)) / math.sqrt(len(values))
+    half = student_quantile(len(values) - 1, comparisons) * error
     return Mean(value, max(min(least, value), value - half), min(max(most, value), value + half))
 
 

@@ -77,9 +77,9 @@ def student_tail(t: float, degrees: float) -> float:
     return float(2 * stdtr(degrees, -abs(t)))
 
 
-def student_quantile(degrees: float) -> float:
-    """Return the two-sided 5 % critical value of Student's t."""
-    return float(stdtrit(degrees, 1 - LEVEL / 2))
+def student_quantile(degrees: float, comparisons: int = 1) -> float:
+    """Return the two-sided 5 % critical value of Student's t, corrected after Bonferroni."""
+    return float(stdtrit(degrees, 1 - LEVEL / comparisons / 2))
 
 
 def sign_flip_p(differences: Floats) -> float:

@@ -170,7 +170,7 @@ def describe_differences(block: Block) -> str:
     row = f"`minus {DEFAULT_REFERENCE}`"
     if clear:
         names = in_words([f"`{name}`" for name in clear])
-        return f"In {row}, only the intervals of {names} exclude 0, so the rest of the order may differ."
+        return f"In {row}, only the intervals of {names} exclude 0; the rest may differ elsewhere."
     return f"All intervals of {row} contain 0, so the order may differ on other tasks."
 
 

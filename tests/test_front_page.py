@@ -11,9 +11,12 @@ import pytest
 from PIL import Image
 from scripts import load_script
 
+from pe_bench.reporting.families import in_main_set
 from pe_bench.reporting.markdown import find_block, replace_block
 from pe_bench.reporting.tables import read_tables
+from pe_bench.reporting.task_summary import find_blocks
 from pe_bench.results.store import PACKED_ROWS
+from pe_bench.stats.ranking import find_standings
 from pe_bench.system.sealed import write_sealed
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +43,24 @@ def test_readme_shows_what_was_measured(page: ModuleType, measured: tuple[str, s
     with Image.open(page.PICTURE) as picture:
         assert picture.info[page.NUMBERS] == digest, "run python docs/front_page.py"
         assert picture.width > 1000
+
+
+@pytest.mark.slow
+def test_what_the_findings_say_about_the_mean_scores(page: ModuleType) -> None:
+    (block,) = find_blocks(in_main_set(read_tables(page.RESULTS)))
+    families = {task.family for task in block.tasks}
+    assert len(families) == 5
+    for left_out in (None, *families):
+        kept = [task for task in block.tasks if task.family != left_out]
+        order = [one.encoding for one in find_standings(kept)]
+        assert {*order[:2]} == {"alibi", "fire"} and {*order[-2:]} == {"tape", "rope"}
+    found = page.compare_over_families(block)
+    assert len(found) == 6 and all(one.low < 0 < one.high for one in found.values())
+    said = " ".join((ROOT / "docs" / "findings.md").read_text(encoding="utf-8").split())
+    assert "`tape` and `rope` the lowest, also if any one of the five families is left out" in said
+    assert (
+        "corrected for six comparisons, every interval of a mean difference from `rope` con" in said
+    )
 
 
 def test_the_front_page_begins_with_what_it_is() -> None:

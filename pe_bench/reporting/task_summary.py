@@ -223,7 +223,7 @@ def describe_notes(block: Block) -> list[str]:
     families = count_families(block.tables)
     letters = (
         "Encodings that share a letter do not differ significantly in their mean normalised scores "
-        "on these tasks, over seeds and items. So two encodings may differ although their intervals, "
+        "on these tasks, over seeds and items. Two encodings may differ although their intervals, "
         "which are for other tasks, overlap."
     )
     return [

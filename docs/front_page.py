@@ -7,6 +7,7 @@
 
 import hashlib
 import io
+from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -23,8 +24,8 @@ from pe_bench.reporting.sizes import read_marks
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.task_summary import (
     Block,
+    block_of,
     count_families,
-    find_blocks,
     find_end,
     show_interval,
 )
@@ -87,35 +88,47 @@ def encode(figure: Figure, digest: str) -> bytes:
 
 def compose(tables: Sequence[Table]) -> str:
     """Return the main table, with a row for each task of the main set, and its explanation."""
-    (block,) = find_blocks(in_main_set(tables))
+    block = block_of(in_main_set(tables))
     ranked = block.standings
+    partly = find_others(block)
     over_reference = compare_over_families(block)
     header = ["", Markdown("*best baseline*"), Markdown("*ceiling*")]
-    header += [one.encoding for one in ranked]
+    header += [*(one.encoding for one in ranked), *partly]
+    without_mean = [""] * len(partly)
     rows = [
         [
             Markdown("**mean score ↑**"),
             *("0.00", "1.00"),
             *(f"{one.score.value:.2f}" for one in ranked),
+            *without_mean,
         ],
         [
             "95 % interval over families",
             *("", ""),
             *(show_interval(one.score, 2) for one in ranked),
+            *without_mean,
         ],
         [
             f"minus {DEFAULT_REFERENCE} (corrected for {len(ranked) - 1} comparisons)",
             *("", ""),
             *(_difference(over_reference.get(one.encoding)) for one in ranked),
+            *without_mean,
         ],
     ]
     for table in sorted(block.tables, key=_family_first):
         floor = _show(table, table.best_baseline())
         end = find_end(table)
-        scores = [_score(table, one.encoding) for one in ranked]
+        scores = [_score(table, name) for name in header[3:]]
         rows.append([_heading(table), floor, "" if end is None else f"{end:g}", *scores])
     shown = markdown_table(header, rows, "l" + "r" * (len(header) - 1))
     return f"{shown}\n\n{describe(block)}"
+
+
+def find_others(block: Block) -> list[str]:
+    """Return the encodings that most tasks rank, but not all, in alphabetical order."""
+    counts = Counter(name for table in block.tables for name in table.ranked())
+    most = len(block.tables) / 2
+    return sorted(name for name, n in counts.items() if most < n < len(block.tables))
 
 
 def compare_over_families(block: Block) -> dict[str, Mean]:
@@ -135,6 +148,8 @@ def describe(block: Block) -> str:
         f"count as 0), 1 is the ceiling; the {families} families have equal weight. In "
         "brackets: seeds that learned, if not all did."
     )
+    if find_others(block):
+        how += " Encodings that were not run on every task have no mean score."
     honest = (
         f"**How to read it:** the intervals treat the {families} families as a sample of families "
         "chosen by the same [rule](docs/tasks.md#the-main-set), so they are wide. "
@@ -208,7 +223,9 @@ def _heading(table: Table) -> str:
 
 
 def _score(table: Table, encoding: str) -> str:
-    """Return the mean, and the number of seeds that learned if not all did."""
+    """Return the mean, and the number of seeds that learned if not all did; "" if not ranked."""
+    if encoding not in table.ranked():
+        return ""
     scores = table.headline_scores()
     (mean,) = scores[scores["encoding"] == encoding]["mean"]
     learned, seeds = table.learned(encoding), table.seeds(encoding)

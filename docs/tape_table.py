@@ -20,7 +20,7 @@ from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table, replac
 from pe_bench.reporting.paired import compare_table, show_p
 from pe_bench.reporting.sentences import describe_mean
 from pe_bench.reporting.tables import Table, read_tables
-from pe_bench.reporting.task_summary import count_families, find_blocks
+from pe_bench.reporting.task_summary import block_of, count_families, find_blocks
 from pe_bench.reporting.verdicts import Verdict, Verdicts, choose_tables, judge
 from pe_bench.stats.comparison import Difference
 from pe_bench.stats.ranking import Mean, differences_over_families
@@ -62,7 +62,7 @@ def read(folder: str) -> Verdicts:
 
 def read_main_set() -> Mean:
     """Return the difference of the mean scores over the families of the main set."""
-    (block,) = find_blocks(in_main_set(read_tables(ROOT / "results" / "quick")))
+    block = block_of(in_main_set(read_tables(ROOT / "results" / "quick")))
     return differences_over_families(block.tasks, PAIR[1])[PAIR[0]]
 
 

@@ -88,6 +88,14 @@ def find_blocks(tables: Sequence[Table]) -> list[Block]:
     return [b for b in blocks if len(b.tables) > 1 and len(b.encodings) >= FEWEST_ENCODINGS]
 
 
+def block_of(tables: Sequence[Table]) -> Block:
+    """Return the block of all given tables, one for each task, and the encodings that all rank."""
+    ranked = [frozenset(table.headline_means()) for table in tables]
+    common = frozenset.intersection(*ranked)
+    ordered = sorted(tables, key=lambda table: table.about.task)
+    return Block(tuple(ordered), tuple(sorted(common)))
+
+
 def task_scores(table: Table, encodings: Sequence[str]) -> TaskScores:
     """Return the numbers of a task and the limits for normalising them."""
     floor, ceiling = find_limits(table)

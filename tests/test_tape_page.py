@@ -100,7 +100,7 @@ def test_what_the_page_says_about_the_ablations(
     numbers = means_of(mqar, *names)
     assert (
         "mixing all axes {} % against {} for `tape`; mixing channels {}, separate weights for cos "
-        "and sin {}. At a rate".format(*numbers)
+        "and sin {}. At a learning rate".format(*numbers)
     ) in text
     assert rates(mqar) == {"3e-3": {"mixing=all", "post_mix=off"}, "1e-3": {
         *("rope", "tape", "mlp_mix=false", "mixing=channels", "mixing=heads-apart"),
@@ -169,13 +169,12 @@ def test_what_the_page_says_about_equal_rates(
         lost = [f"{-found[name].value:.1f}" for found in (one, other)]
         assert sentence.format(*lost) in text
     chosen, higher = (means_of(table, "tape")[0] for table in (low, high))
-    said = f"`tape` has {chosen} % with the chosen rate of 1e-3 and [{higher} % with 3e-3]"
+    said = f"`tape` has {chosen} % with the chosen learning rate of 1e-3 and [{higher} % with 3e-3]"
     assert said in " ".join((page.ROOT / "docs/findings.md").read_text(encoding="utf-8").split())
     gains = [f"{-found['rope'].value:.1f}" for found in (other, one)]
     assert (
-        "With five seeds, the gain is {1} points with a rate of 1e-3 and {0} with 3e-3".format(
-            *gains
-        )
+        "With five seeds, the gain is {1} points with a learning rate of 1e-3 and {0} with "
+        "3e-3".format(*gains)
         in text
     )
     intervals = []

@@ -140,7 +140,9 @@ def compare_over_families(block: Block) -> dict[str, Mean]:
 def describe(block: Block) -> str:
     """Return the sentences below the table."""
     seeds = {table.seeds(name) for table in block.tables for name in block.encodings}
-    sizes = [r.parameters for t in block.tables for r in t.records if r.parameters]
+    shown = {*block.encodings, *find_others(block)}
+    records = [record for table in block.tables for record in table.records]
+    sizes = [r.parameters for r in records if r.parameters and r.encoding in shown]
     families = count_families(block.tables)
     how = (
         f"Out of distribution; means of {_any_of(seeds)} seeds; models of {_range(sizes)} "

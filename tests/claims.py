@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 CONTENT = tomllib.loads((ROOT / "docs" / "claims.toml").read_text(encoding="utf-8"))
 FINDINGS = "docs/findings.md"
 COUNTS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+COUNTS += ["eleven", "twelve"]
 VERDICTS = ("better", "worse", "same")
 
 

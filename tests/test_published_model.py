@@ -7,6 +7,8 @@ from types import ModuleType
 import pytest
 from scripts import load_script
 
+from pe_bench.config import ModelConfig
+from pe_bench.registry import plugins
 from pe_bench.reporting.markdown import find_block, replace_block
 
 ROOT = Path(__file__).parents[1]
@@ -69,10 +71,16 @@ def test_every_number_in_a_sentence_is_in_a_table(page: ModuleType, tables: dict
     for length in (page.TRAINED, page.LONGEST):
         one, other = page._losses(further, "tape [encoding+lora", length).mean(1)
         of_searches.add(f"{abs(one - other):.3f}")
+    two = page._find(page.read(), "windows=2,")
+    of_two = {
+        f"{mean:.3f}"
+        for column in ("1x-context", "2x-context")
+        for mean in two.numbers(column, "bits_per_byte")["mean"]
+    }
     for prose in (text, section, of_this_page):
         numbers = set(re.findall(DECIMAL, " ".join(prose.split())))
         assert numbers
-        known = {"4.8", "0.002", share, mean_share, smallest, largest, floor, *of_searches}
+        known = {"4.8", "0.002", share, mean_share, smallest, largest, floor, *of_searches, *of_two}
         assert numbers - shown <= known, "no table has these"
 
 
@@ -119,6 +127,29 @@ def test_float32_and_bf16_agree(page: ModuleType) -> None:
     limits = re.search(r"bf16 by less than ([\d.]+) bits; .*? by less than ([\d.]+)\.", text)
     assert limits
     assert 0 < max(usual) < float(limits[1]) and 0 < max(broken) < float(limits[2])
+
+
+@pytest.mark.slow
+def test_methods_on_two_windows(page: ModuleType) -> None:
+    text = " ".join(page.PAGE.read_text(encoding="utf-8").split())
+    table = page._find(page.read(), "windows=2,")
+    loss = {}
+    for column in ("1x-context", "2x-context"):
+        for row in table.numbers(column, "bits_per_byte").itertuples():
+            loss[row.encoding.removeprefix("smollm2 -> "), column] = f"{row.mean:.3f}"
+    chunk, rerope, window, infinite = (
+        loss[name, "2x-context"]
+        for name in ("dual-chunk", "rerope", "streaming-llm", "lm-infinite")
+    )
+    assert window == infinite
+    assert f"dual chunk attention has {chunk} bits per byte and ReRoPE has {rerope};" in text
+    assert f"truncation has {loss['rope', '1x-context']}. " in text
+    assert f"`streaming-llm` and LM-Infinite have {window}: " in text
+    short, long = (loss["string-rope", column] for column in ("1x-context", "2x-context"))
+    assert f"STRING has {short} bits with 8,192 tokens and {long} with 16,384." in text
+    encoding = plugins.load("encoding", "string-rope").make(ModelConfig(train_length=8192), 0)
+    first = 8192 + encoding.offset - encoding.local + 1
+    assert f"untrained distances from {first:,} tokens on" in text
 
 
 @pytest.mark.slow

@@ -18,6 +18,9 @@ from pe_bench.errors import InputError, suggest
 REQUIRED = MISSING
 """Default of an option that must be given."""
 
+LARGEST_WHOLE = 10**12
+"""Largest whole number of an option that declares no limit, because records cannot store any size."""
+
 
 def option(default: Any, text: str, **details: Any) -> Any:
     """Return a dataclass field that is an option.
@@ -202,6 +205,8 @@ def _right_number(option: Option, number: Any) -> str:
         return "be a whole number" if whole else "be a number"
     if not whole and not math.isfinite(number):
         return "be a finite number"
+    if whole and number > LARGEST_WHOLE:
+        return f"be at most {LARGEST_WHOLE:,}"
     if option.above is not None and number <= option.above:
         return f"be above {option.above}"
     if option.most is not None and not option.least <= number <= option.most:

@@ -62,3 +62,9 @@ def test_the_message_says_what_is_right(
 )
 def test_a_right_type_is_accepted(base: type[object], line: str, tmp_path: Path) -> None:
     plugins.load("task" if base is Task else "encoding", write(tmp_path, base, line))
+
+
+def test_a_name_with_a_control_character_is_refused(tmp_path: Path) -> None:
+    spec = write(tmp_path, Encoding, r"name = 'a\x07b'")
+    with pytest.raises(InputError, match="must have a letter or digit, and no colon"):
+        plugins.load("encoding", spec)

@@ -181,6 +181,23 @@ def test_an_empty_prompt_is_refused() -> None:
         generate(decoder()[0], [[1], []], max_new_tokens=2, end=NO_END)
 
 
+def test_prompts_may_be_tensors_and_arrays() -> None:
+    model, _ = decoder()
+    prompts = torch.tensor([[3, 1, 4], [1, 5, 9]])
+    expected = generate(model, prompts.tolist(), max_new_tokens=4, end=NO_END)
+    others: list[Any] = [prompts, prompts.numpy(), [list(row) for row in prompts]]
+    for given in others:
+        assert generate(model, given, max_new_tokens=4, end=NO_END) == expected
+
+
+@pytest.mark.parametrize("wrong", [[[1.0]], [[True]], torch.ones(1, 2), [["a"]]])
+def test_prompts_of_other_values_are_refused(wrong: Any) -> None:
+    with pytest.raises(InputError, match="token ids, which are whole numbers"):
+        generate(decoder()[0], wrong, max_new_tokens=2, end=NO_END)
+    with pytest.raises(InputError, match="max_new_tokens must not be negative"):
+        generate(decoder()[0], [[1]], max_new_tokens=-1, end=NO_END)
+
+
 @pytest.mark.parametrize("encoding", [Counting, Stretched])
 @torch.no_grad()
 def test_log_likelihoods_are_those_of_each_continuation_alone(encoding: type[Counting]) -> None:

@@ -42,6 +42,14 @@ WRONG: dict[str, tuple[dict[str, Hook], str]] = {
         "distance_bias returned True and False, expected numbers; `visible` says "
         "which keys a query can see",
     ),
+    "a complex bias": (
+        {"distance_bias": lambda self, d: d[None].expand(4, -1) * 1j},
+        "distance_bias returned complex numbers, expected real ones",
+    ),
+    "queries of whole numbers": (
+        {"transform_qk": lambda self, q, k, positions: (q.long(), k)},
+        "transform_qk returned q torch.int64, expected floating point numbers",
+    ),
     "embeddings of one row": (
         {"embed": lambda self, x, positions: x[:1]},
         "embed returned (1, 7, 64), expected (2, 7, 64)",

@@ -131,6 +131,16 @@ def decoder(spec: str, **shape: Any) -> Decoder:
     return moved(model).eval()  # type: ignore[no-any-return]
 
 
+@pytest.mark.parametrize("what", ["a model without a head", "no model"])
+def test_only_a_language_model_of_transformers_gets_an_encoding(what: str) -> None:
+    shape = transformers.LlamaConfig(
+        vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1
+    )
+    wrong = transformers.LlamaModel(shape) if what == "a model without a head" else None
+    with pytest.raises(InputError, match="such as LlamaForCausalLM, not "):
+        put(wrong, "rope")
+
+
 @pytest.mark.parametrize(
     ("kind", "spec"),
     [*((kind, spec) for kind in WITH_CACHE for spec in ("rope", "tape")), *OTHERS_AS_BEFORE],

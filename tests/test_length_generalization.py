@@ -292,3 +292,40 @@ def test_an_item_without_an_answer_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="an item of one at length 1 has no answer"):
         make_task(Silent, tmp_path).items("one", EvalPoint(1))
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([FIRST + 4], "has the ids 2 to 6, but the vocabulary has 0 to 5"),
+        ([-1], "has the ids -1 to"),
+        ([1.5], "token ids must be whole numbers, not float64"),
+    ],
+)
+def test_ids_outside_the_vocabulary_are_refused(
+    ids: list[int], message: str, tmp_path: Path
+) -> None:
+    class Outside(Echo):
+        items = LengthGeneralizationTask.items
+
+        def sample(self, rng: np.random.Generator, subset: str, point: EvalPoint) -> list[Turn]:
+            return [Turn(ids, [FIRST])]
+
+    with pytest.raises(InputError, match=message):
+        make_task(Outside, tmp_path).items("one", EvalPoint(1))
+
+
+@pytest.mark.parametrize(
+    ("point", "message"),
+    [
+        (EvalPoint(3, "", OOD), "one, 3, '' occurs 2 times: its items would count several times"),
+        (EvalPoint(3, "a\nb", OOD), "has a control character"),
+    ],
+)
+def test_wrong_points_are_refused(point: EvalPoint, message: str, tmp_path: Path) -> None:
+    class Wrong(Echo):
+        def eval_points(self, subset: str) -> list[EvalPoint]:
+            return [*super().eval_points(subset), point]
+
+    with pytest.raises(InputError, match=message):
+        make_task(Wrong, tmp_path).train_length  # noqa: B018

@@ -311,6 +311,7 @@ def test_values_of_python(keyword: dict[str, Any], value: Any) -> None:
         ({"precision": 8}, "precision must be one of auto, fp32, bf16, not '8'"),
         ({"jobs": "two"}, "jobs must be a whole number, not 'two'"),
         ({"jobs": 0}, "jobs must be at least 1, not 0"),
+        ({"train": {"steps": 10**22}}, "train.steps must be at most 1,000,000,000,000, not 1"),
         ({"seeds": []}, "seeds is empty: give at least one"),
         (
             {"train": {"schedule": "cosin"}},

@@ -138,6 +138,10 @@ def test_llama_weights_are_loaded_and_the_encodings_own_stay() -> None:
             r"norm.weight is \(8,\), but the decoder's is \(16,\)",
         ),
         ({"model.norm.bias": torch.ones(16)}, "no place for norm.bias"),
+        (
+            {"model.norm.weight": torch.ones(16, dtype=torch.int8)},
+            "norm.weight has the type torch.int8: give weights in float32",
+        ),
     ],
 )
 def test_weights_that_do_not_fit(change: dict[str, torch.Tensor | None], message: str) -> None:

@@ -145,7 +145,7 @@ def test_a_plugin_that_exits_ends_its_own_run_only(
 
 
 @pytest.mark.parametrize("error", ["BaseException('x')", "GeneratorExit", "SystemExit(3)"])
-@pytest.mark.parametrize("method", ["__init__", "embed"])
+@pytest.mark.parametrize("method", ["__init__", "embed", "distance_bias"])
 def test_no_exception_of_a_plugin_ends_a_grid(
     toy: Toy, tmp_path: Path, error: str, method: str
 ) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pe_bench.encoding import Encoding, StatefulEncoding
-from pe_bench.errors import InputError, describe_error
+from pe_bench.errors import InputError, as_exception, describe_error
 from pe_bench.task import Task
 
 Subject = TypeVar("Subject")
@@ -37,7 +37,8 @@ class Finding:
 def run_check(check: Callable[[Subject], str | None], subject: Subject) -> Finding:
     """Run one check. An exception becomes a finding, so that checks of other plugins continue."""
     try:
-        wrong = check(subject)
+        with as_exception():
+            wrong = check(subject)
     except NotApplicable as claim:
         return Finding("-", str(claim))
     except InputError as error:

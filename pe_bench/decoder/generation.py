@@ -115,9 +115,12 @@ def generate(
         The new ids of each prompt.
 
     Raises:
-        InputError: a prompt is empty, or too long for the encoding.
+        InputError: a prompt is empty, too long for the encoding, or does not consist of token ids.
         NotFiniteError: logits are not finite.
     """
+    prompts = [_whole_numbers(prompt) for prompt in prompts]
+    if max_new_tokens < 0:
+        raise InputError(f"max_new_tokens must not be negative, but is {max_new_tokens}")
     if not all(prompts):
         raise InputError("an empty prompt has no last token to continue from: begin it with BOS")
     if not prompts or not max_new_tokens:
@@ -131,6 +134,19 @@ def generate(
 
     parts = retry_in_halves(of_rows, len(prompts))
     return [answer for part in parts for answer in part]
+
+
+def _whole_numbers(prompt: Sequence[int]) -> list[int]:
+    """Return a list, a tensor or an array of token ids as a list.
+
+    Raises:
+        InputError: an element is not a whole number.
+    """
+    given = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    ids = [token.item() if hasattr(token, "item") else token for token in given]
+    if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
+        raise InputError("a prompt must be a sequence of token ids, which are whole numbers")
+    return ids
 
 
 @torch.inference_mode()

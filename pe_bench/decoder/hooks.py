@@ -96,6 +96,12 @@ def transform_qk(
     width = encoding.qk_width or q.shape[-1]
     _check(encoding, "transform_qk", new_q, (*q.shape[:3], width), part="q ")
     _check(encoding, "transform_qk", new_k, (*k.shape[:3], width), part="k ")
+    for name, new in (("q", new_q), ("k", new_k)):
+        if not new.is_floating_point():  # no gradient would reach the projection
+            raise InputError(
+                f"{type(encoding).__name__}.transform_qk returned {name} {new.dtype}, expected "
+                "floating point numbers"
+            )
     return new_q.to(q.dtype), new_k.to(k.dtype)
 
 
@@ -277,12 +283,16 @@ def _check(
         one_row: whether a batch dimension of 1 is allowed, which broadcasts.
 
     Raises:
-        InputError: the shape is wrong, or the tensor is a mask.
+        InputError: the shape is wrong, or the tensor is a mask or complex.
     """
     if isinstance(returned, Tensor) and returned.dtype == torch.bool:
         raise InputError(
             f"{type(encoding).__name__}.{hook} returned {part}True and False, expected numbers; "
             "`visible` says which keys a query can see"
+        )
+    if isinstance(returned, Tensor) and returned.is_complex():
+        raise InputError(
+            f"{type(encoding).__name__}.{hook} returned {part}complex numbers, expected real ones"
         )
     sizes = tuple(returned.shape) if isinstance(returned, Tensor) else None
     if sizes == shape:

@@ -31,8 +31,14 @@ NOT_SUPPORTED = ("inputs_embeds", "output_attentions", "output_hidden_states")
 
 def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
     """Implement `pe_bench.put_encoding`."""
+    head = getattr(llama, "get_output_embeddings", lambda: None)()
+    if head is None:
+        raise InputError(
+            f"put_encoding needs a language model of transformers, such as LlamaForCausalLM, not "
+            f"{type(llama).__name__}"
+        )
     config = parse_config(llama.config.to_dict())
-    if llama.get_output_embeddings().weight is not llama.get_input_embeddings().weight:
+    if head.weight is not llama.get_input_embeddings().weight:
         config = replace(config, model=replace(config.model, tied_embeddings=False))
     checkpoint = Checkpoint(Path(), config)
     plugin = plugins.load("encoding", checkpoint.spec(spec))

@@ -205,7 +205,15 @@ def _put(
     dtype: torch.dtype | None = None,
     device: str = "cpu",
 ) -> None:
-    """Copy a tensor into a parameter, and allocate it if it is on the meta device."""
+    """Copy a tensor into a parameter, and allocate it if it is on the meta device.
+
+    Raises:
+        InputError: the tensor does not have real numbers, as in quantized weights.
+    """
+    if not tensor.is_floating_point():
+        raise InputError(
+            f"{name} has the type {tensor.dtype}: give weights in float32, float16 or bfloat16"
+        )
     owner, _, leaf = name.rpartition(".")
     module = model.get_submodule(owner)
     place = getattr(module, leaf)

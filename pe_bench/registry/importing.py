@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pe_bench.errors import InputError, as_exception
+from pe_bench.registry.torch_settings import keeping_torch_settings
 
 Kind = Literal["encoding", "task"]
 
@@ -251,8 +252,10 @@ def _importing(where: Path, run: Callable[[], Module]) -> Module:
         InputError: the module cannot be imported.
     """
     try:
-        with as_exception():
+        with keeping_torch_settings(str(where)), as_exception():
             return run()
+    except InputError:
+        raise
     except (Exception, SystemExit) as error:
         place = where.absolute()
         frames = traceback.extract_tb(error.__traceback__)

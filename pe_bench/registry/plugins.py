@@ -33,6 +33,7 @@ from pe_bench.registry.options import (
     show,
     split_spec,
 )
+from pe_bench.system.text import FORBIDDEN, printable
 
 __all__ = [
     "EncodingSpec",
@@ -328,10 +329,10 @@ def _name(kind: Kind, where: str, cls: type[Any]) -> str:
     name = path.resolve().name if path.is_dir() else path.name
     if kind == "encoding" and vars(cls).get("name"):
         name = str(vars(cls)["name"])
-        if UNUSABLE.fullmatch(name):
+        if UNUSABLE.fullmatch(name) or FORBIDDEN.search(name):
             raise InputError(
-                f"{where}: the name '{name}' must have a letter or digit, and no colon, comma or "
-                "equals sign"
+                f"{where}: the name '{printable(name)}' must have a letter or digit, and no colon, "
+                "comma, equals sign or control character"
             )
     if name.replace("_", "-") in names(kind):
         raise InputError(f"{where}: '{name}' is the name of a shipped {kind}: give another name")

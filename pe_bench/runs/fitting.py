@@ -50,7 +50,8 @@ def describe_depths(task: ResolvedTask, encodings: Sequence[Plugin], depths: Dep
     notes = []
     for encoding in encodings:
         try:
-            note = depths.describe_missing_layers(encoding, task.model)
+            with as_exception():
+                note = depths.describe_missing_layers(encoding, task.model)
         except CRASHES:  # the run records the crash
             continue
         if note:

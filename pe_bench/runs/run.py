@@ -9,7 +9,7 @@ from typing import Any
 
 from filelock import Timeout
 
-from pe_bench.checks.leak import find_leak
+from pe_bench.checks.before_run import find_fault
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError, TimedOut, as_exception
 from pe_bench.registry.plugins import Plugin
@@ -42,7 +42,7 @@ from pe_bench.system.time_limit import TimeLimit
 from pe_bench.task import Evaluation
 from pe_bench.train.loggers import LoggerName
 
-REMEDY = "correct the encoding until pe-bench check passes"
+REMEDY = "correct that, and see pe-bench check"
 
 
 def _nothing() -> None:
@@ -185,9 +185,9 @@ class Run:
         if same is not None:
             return self._reuse(same)
         failures = Failures(self.title)
-        leak = find_leak(self.encoding)
-        if leak:
-            failures.add("", InputError(f"its results would be wrong, because {leak}; {REMEDY}"))
+        fault = find_fault(self.encoding)
+        if fault:
+            failures.add("", InputError(f"its results would be wrong, because {fault}; {REMEDY}"))
             return self._failed(failures)
         costs = self._measure_all(failures)
         found = self._summarize(tuple(costs), failures)

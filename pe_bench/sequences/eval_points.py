@@ -1,8 +1,11 @@
 """The points of an evaluation over lengths."""
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pe_bench.errors import InputError
+from pe_bench.system.text import FORBIDDEN
 
 ID = "in-distribution"
 OOD = "out-of-distribution"
@@ -28,6 +31,21 @@ class EvalPoint(NamedTuple):
     split: str = ""
     groups: tuple[str, ...] = ()
     curve: str = ""
+
+
+def check_points(points: Sequence[EvalPoint], subset: str) -> None:
+    """Check the points of a subset.
+
+    Raises:
+        InputError: two points have the same place, or a place contains control characters.
+    """
+    places = Counter((point.length, point.second_axis) for point in points)
+    for (length, second_axis), count in places.items():
+        what = f"the evaluation point {subset}, {length}, {second_axis!r}"
+        if count > 1:
+            raise InputError(f"{what} occurs {count} times: its items would count several times")
+        if FORBIDDEN.search(second_axis) or "\n" in second_axis:
+            raise InputError(f"{what} has a control character: give its second axis another value")
 
 
 def parse_lengths(text: str, option: str) -> list[int]:

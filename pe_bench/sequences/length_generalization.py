@@ -20,7 +20,7 @@ from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.metrics import Metric
 from pe_bench.results.views import View
 from pe_bench.sequences.baselines import BASELINES, Baselines
-from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
+from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint, check_points
 from pe_bench.sequences.rows import Sequences, Turn, collate, stack
 from pe_bench.sequences.scoring import (
     TEACHER_FORCED,
@@ -108,7 +108,7 @@ class LengthGeneralizationTask(Task):
         """Return the items of a point. They are the same for every encoding and seed.
 
         Raises:
-            InputError: an item has no answer.
+            InputError: an item has no answer, or an id that is not in the vocabulary.
         """
         place = (self.all_subsets.index(subset), point.length, *point.second_axis.encode())
         rng = np.random.default_rng([EVAL_SEED, *place])
@@ -119,6 +119,12 @@ class LengthGeneralizationTask(Task):
         if not found.scored.any(1).all():
             raise InputError(
                 f"{self.name}: an item of {subset} at length {point.length} has no answer"
+            )
+        size = self.vocabulary.vocab_size
+        if found.ids.size and not 0 <= found.ids.min() <= found.ids.max() < size:
+            raise InputError(
+                f"{self.name}: an item of {subset} at length {point.length} has the ids "
+                f"{found.ids.min()} to {found.ids.max()}, but the vocabulary has 0 to {size - 1}"
             )
         return found
 
@@ -361,6 +367,7 @@ class LengthGeneralizationTask(Task):
         """Return the number of tokens of the longest row of some splits."""
         found = 0
         for subset in self._needed_subsets:
+            check_points(self.eval_points(subset), subset)
             points = [point for point in self.eval_points(subset) if point.split in splits]
             longest = max((point.length for point in points), default=0)
             for point in points:

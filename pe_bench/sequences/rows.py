@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pe_bench.config import IGNORE
+from pe_bench.errors import InputError
 from pe_bench.task import Batch
 from pe_bench.text.tokenizer import TokenIds
 
@@ -108,11 +109,23 @@ def collate(samples: Sequence[Sequence[Turn]]) -> Sequences:
         end = 0
         for prompt, answer in turns:
             start = end + len(prompt)
-            ids[row, end:start] = prompt
+            ids[row, end:start] = _whole_numbers(prompt)
             end = start + len(answer)
-            ids[row, start:end] = answer
+            ids[row, start:end] = _whole_numbers(answer)
             scored[row, start:end] = True
     return Sequences(ids, scored, lengths)
+
+
+def _whole_numbers(ids: Sequence[int]) -> npt.NDArray[np.generic]:
+    """Return token ids as an array.
+
+    Raises:
+        InputError: an id is not a whole number.
+    """
+    array = np.asarray(ids)
+    if array.size and array.dtype.kind not in "iu":
+        raise InputError(f"token ids must be whole numbers, not {array.dtype}")
+    return array
 
 
 def stack(parts: Sequence[Sequences]) -> Sequences:

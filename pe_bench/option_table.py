@@ -19,7 +19,7 @@ REQUIRED = MISSING
 """Default of an option that must be given."""
 
 LARGEST_WHOLE = 10**12
-"""Largest whole number of an option that declares no limit, because records cannot store any size."""
+"""Limit of whole numbers that declare no other one: records cannot store any size."""
 
 
 def option(default: Any, text: str, **details: Any) -> Any:

@@ -67,8 +67,8 @@ def draw(tables: Sequence[Table]) -> tuple[Figure, str]:
     given = table.describe_given([view.metric])
     set_title(
         figure,
-        f"{MESSAGE}. Means of {seeds} seeds, the best first. White line on the colour bar: the best "
-        f"baseline without a model ({floor:.1f} %). {given[0].upper()}{given[1:]}",
+        f"{MESSAGE}. Means of {seeds} seeds, the best first. White line on the colour bar: the "
+        f"best baseline without a model ({floor:.1f} %). {given[0].upper()}{given[1:]}",
     )
     (bar,) = (axis for axis in figure.axes if axis.get_label() == "<colorbar>")
     bar.axhline(floor, color="white", linewidth=2)

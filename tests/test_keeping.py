@@ -54,6 +54,27 @@ def test_a_run_that_is_done_keeps_its_model_later(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("damage", ["torn weights", "torn configuration", "no configuration"])
+def test_a_damaged_model_is_made_again(damage: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(FLIPFLOP) == 0
+    place = run_folder() / "model"
+    weights = open_checkpoint(str(place)).load().lm_head.weight
+    if damage == "torn weights":
+        file = place / "model.safetensors"
+        file.write_bytes(file.read_bytes()[:1000])
+    elif damage == "torn configuration":
+        (place / "config.json").write_text("{")
+    else:
+        (place / "config.json").unlink()
+    capsys.readouterr()
+    assert main(FLIPFLOP) == 0
+    assert "model is incomplete or damaged: made again, kept as model.damaged1" in (
+        capsys.readouterr().err
+    )
+    assert torch.equal(open_checkpoint(str(place)).load().lm_head.weight, weights)
+
+
+@pytest.mark.slow
 def test_a_model_for_each_subset(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["run", "--encoding", "rope", "--task", "copying:samples=5", *TINY]
     assert main([*command, "--subsets", "copy", "reverse"]) == 0

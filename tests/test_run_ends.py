@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 from made_runs import CURVE, SCORE, put
+from safetensors.torch import save_file
 from test_phases import planned
 
 from pe_bench.errors import InputError
@@ -262,7 +263,10 @@ def test_models_to_keep(
     run: Run = planned(tmp_path, spec, keep=keep, **given)
     assert run.missing_models() == missing
     for subset in missing:
-        place_of(run.folder, subset).mkdir(parents=True)
-        (place_of(run.folder, subset) / "config.json").touch()
+        place = place_of(run.folder, subset)
+        place.mkdir(parents=True)
+        (place / "config.json").write_text("{}")
+        assert run.missing_models() == missing  # without weights
+        save_file({}, place / "model.safetensors")
         missing = [one for one in missing if one != subset]
         assert run.missing_models() == missing

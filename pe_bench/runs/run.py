@@ -31,7 +31,7 @@ from pe_bench.runs.run_record import (
     make_record,
 )
 from pe_bench.runs.timing_context import code_of
-from pe_bench.runs.trained_models import is_kept, keep, place_of
+from pe_bench.runs.trained_models import is_damaged, is_kept, keep, place_of
 from pe_bench.runs.tunable import built
 from pe_bench.system import environment
 from pe_bench.system.cache_entries import CHECKPOINTS, drop_weights, limit_weights
@@ -279,11 +279,11 @@ class Run:
         return Outcome(self.title, "done", (), self.folder)
 
     def missing_models(self) -> list[str | None]:
-        """Return the subsets whose models are not kept yet; None stands for all subsets."""
+        """Return the subsets whose models are still to be kept; None stands for all subsets."""
         if not self.keep or not (self.resolved.train.steps or self.resolved.start):
             return []
-        subsets = self.resolved.model_subsets
-        return [subset for subset in subsets if not is_kept(place_of(self.folder, subset))]
+        places = {subset: place_of(self.folder, subset) for subset in self.resolved.model_subsets}
+        return [one for one, place in places.items() if not is_kept(place) or is_damaged(place)]
 
     def _keep_models(self) -> None:
         """Save the trained models in the run's folder, if the user asks for them."""

@@ -1,6 +1,7 @@
 """Models that `--keep` leaves in the folders of runs, in the format of transformers."""
 
 import errno
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pe_bench.pretrained.weight_files import find_tensors
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.record import RunRecord
 from pe_bench.system.files import list_files, resolved, saving, slug
+from pe_bench.system.sealed import DamagedError, set_aside
 from pe_bench.task import Vocabulary
 from pe_bench.text.tokenizer import Tokenizer
 
@@ -33,17 +35,30 @@ def is_kept(place: Path) -> bool:
     return (place / "config.json").is_file()
 
 
+def is_damaged(place: Path) -> bool:
+    """Return whether the configuration or a header of the weights of a kept model is unreadable."""
+    try:
+        json.loads((place / "config.json").read_text(encoding="utf-8"))
+        find_tensors(place)
+    except (InputError, OSError, ValueError):
+        return True
+    return False
+
+
 def keep(model: Decoder, place: Path, encoding: Plugin, vocabulary: Vocabulary | Tokenizer) -> None:
     """Write a model as a folder of transformers, completely or not at all.
 
     Args:
         model: the trained model.
-        place: folder for the model; nothing is done if it contains a kept model.
+        place: folder for the model; nothing is done if it contains a kept model. A damaged one is
+            moved aside.
         encoding: encoding of the model.
         vocabulary: vocabulary of the task.
     """
-    if is_kept(place):
-        return
+    if place.exists():
+        if is_kept(place) and not is_damaged(place):
+            return
+        set_aside(DamagedError(place, "is incomplete or damaged"))
     aside = place.with_name(f".{place.name}.unfinished")
     shutil.rmtree(aside, ignore_errors=True)
     tokenizer = vocabulary if isinstance(vocabulary, Tokenizer) else None

@@ -205,7 +205,8 @@ def _right_number(option: Option, number: Any) -> str:
         return "be a whole number" if whole else "be a number"
     if not whole and not math.isfinite(number):
         return "be a finite number"
-    if whole and number > LARGEST_WHOLE:
+    limited = option.most is not None or option.below is not None
+    if whole and not limited and number > LARGEST_WHOLE:
         return f"be at most {LARGEST_WHOLE:,}"
     if option.above is not None and number <= option.above:
         return f"be above {option.above}"

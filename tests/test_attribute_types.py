@@ -28,7 +28,7 @@ def write(folder: Path, base: type[object], line: str) -> str:
 @pytest.mark.parametrize(("base", "name"), DECLARED)
 def test_a_wrong_type_is_refused_by_name(base: type[object], name: str, tmp_path: Path) -> None:
     spec = write(tmp_path, base, f"{name} = {{0}}")  # no attribute is a set
-    with pytest.raises(InputError, match=rf"Mine\.{name} must be .*, not {{0}}"):
+    with pytest.raises(InputError, match=rf"Mine\.{name} must be .*, not \{{0\}}"):
         plugins.load("task" if base is Task else "encoding", spec)
 
 
@@ -57,6 +57,7 @@ def test_the_message_says_what_is_right(
         (Encoding, "max_position = 10"),
         (Encoding, "max_position = None"),
         (Encoding, "max_position = property(lambda self: 10)"),
+        (Encoding, "max_position = __import__('numpy').int64(10)"),
         (Task, "gate = 1"),
     ],
 )

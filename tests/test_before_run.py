@@ -52,7 +52,7 @@ def test_an_encoding_with_a_leak_is_not_trained(toy: Toy, tmp_path: Path) -> Non
     assert toy(encodings=("./mine.py", "nope")) == (2, ["batch", "batch", "a", "b"])  # nope alone
     refused = record(tmp_path, "mine.py")[0]
     assert refused["status"] == "failed"
-    assert refused["reason"].startswith(f"its results would be wrong, because {LEAK}")
+    assert refused["reason"].startswith(f"its results would be wrong: {LEAK}")
     assert record(tmp_path)[0]["status"] == "done"
 
 
@@ -70,38 +70,72 @@ class Mine(Encoding):
 
 
 @pytest.mark.parametrize(
-    "create",
-    ["self.size = nn.Parameter(torch.ones(1))", "self.register_buffer('size', torch.ones(1))"],
+    ("create", "sentence"),
+    [
+        ("nn.Parameter(torch.ones(1))", "which would not be trained: create parameters in"),
+        ("torch.ones(1)", "so checkpoints could not be loaded: create buffers in __init__, or"),
+    ],
 )
-def test_weights_that_a_forward_pass_creates_are_found(create: str, tmp_path: Path) -> None:
+def test_weights_that_a_forward_pass_creates_are_found(
+    create: str, sentence: str, tmp_path: Path
+) -> None:
     file = tmp_path / "mine.py"
-    file.write_text(LATE.format(create=create))
+    if "Parameter" in create:
+        file.write_text(LATE.format(create=f"self.size = {create}"))
+    else:
+        file.write_text(LATE.format(create=f"self.register_buffer('size', {create})"))
     found = find_fault(plugins.load("encoding", str(file)))
-    assert found == "a forward pass creates size: create parameters and buffers in __init__"
+    assert found is not None and found.startswith("a forward pass creates size, ")
+    assert sentence in found
+    file.write_text(file.read_text().replace("torch.ones(1))", "torch.ones(1), persistent=False)"))
+    if "Parameter" not in create:
+        assert find_fault(plugins.load("encoding", str(file))) is None
 
 
 SETTINGS = {
     "torch.set_default_dtype(torch.float64)": "default dtype",
     "torch.set_default_device('meta')": "default device",
     "torch.set_grad_enabled(False)": "gradient mode",
-    "torch.set_num_threads(torch.get_num_threads() + 1)": "number of threads",
 }
+
+
+def settings() -> tuple[object, ...]:
+    return (
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.is_grad_enabled(),
+        torch.get_num_threads(),
+        torch.overrides._get_current_function_mode_stack(),
+    )
 
 
 @pytest.mark.parametrize("change", SETTINGS)
 def test_changed_settings_of_torch_are_refused_and_restored(change: str, tmp_path: Path) -> None:
-    before = torch.get_default_dtype(), torch.get_default_device(), torch.get_num_threads()
+    before = settings()
     file = tmp_path / "mine.py"
     file.write_text(HEAD.format(keys="k") + f"\n{change}\n")
-    with pytest.raises(InputError, match=f"mine.py changes the {SETTINGS[change]} of torch"):
+    for _ in range(2):  # a second time, it is not in the cache of imports
+        with pytest.raises(InputError, match=f"mine.py changes the {SETTINGS[change]} of torch"):
+            plugins.load("encoding", str(file))
+        assert settings() == before
+    file.write_text(HEAD.format(keys=f"[k, {change}][0]"))
+    found = find_fault(plugins.load("encoding", str(file)))
+    assert found is not None
+    assert found.startswith(f"the encoding changes the {SETTINGS[change]} of torch")
+    assert settings() == before
+
+
+def test_a_changed_number_of_threads_is_restored(tmp_path: Path) -> None:
+    before = settings()
+    file = tmp_path / "mine.py"
+    change = "\ntorch.set_num_threads(torch.get_num_threads() + 1)\n"
+    file.write_text(HEAD.format(keys="k") + change)
+    plugins.load("encoding", str(file))
+    assert settings() == before
+
+
+def test_an_error_in_an_import_has_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from pe_bench.api import InputError\n\nraise InputError('bad constant')\n")
+    with pytest.raises(InputError, match=r"cannot be imported \(InputError: bad constant, line 3"):
         plugins.load("encoding", str(file))
-    assert torch.is_grad_enabled()
-    assert before == (
-        torch.get_default_dtype(), torch.get_default_device(), torch.get_num_threads()
-    )  # fmt: skip
-
-
-def test_changed_settings_of_torch_in_a_hook_are_found(tmp_path: Path) -> None:
-    file = write(tmp_path, "[k, torch.set_num_threads(torch.get_num_threads() + 1)][0]")
-    found = find_fault(plugins.load("encoding", file))
-    assert found is not None and found.startswith("it changes the number of threads of torch")

@@ -299,7 +299,7 @@ def test_an_item_without_an_answer_is_refused(tmp_path: Path) -> None:
     [
         ([FIRST + 4], "has the ids 2 to 6, but the vocabulary has 0 to 5"),
         ([-1], "has the ids -1 to"),
-        ([1.5], "token ids must be whole numbers, not float64"),
+        ([1.5], "token ids must be whole numbers, not 1.5"),
     ],
 )
 def test_ids_outside_the_vocabulary_are_refused(
@@ -320,6 +320,7 @@ def test_ids_outside_the_vocabulary_are_refused(
     [
         (EvalPoint(3, "", OOD), "one, 3, '' occurs 2 times: its items would count several times"),
         (EvalPoint(3, "a\nb", OOD), "has a control character"),
+        (EvalPoint(3, 5, OOD), "has a second axis that is not a string: write '5'"),  # type: ignore[arg-type]
     ],
 )
 def test_wrong_points_are_refused(point: EvalPoint, message: str, tmp_path: Path) -> None:

@@ -311,6 +311,7 @@ def test_values_of_python(keyword: dict[str, Any], value: Any) -> None:
         ({"precision": 8}, "precision must be one of auto, fp32, bf16, not '8'"),
         ({"jobs": "two"}, "jobs must be a whole number, not 'two'"),
         ({"jobs": 0}, "jobs must be at least 1, not 0"),
+        ({"seeds": 2**63}, f"seeds must be from 0 to {2**63 - 1}, not {2**63}"),
         ({"train": {"steps": 10**22}}, "train.steps must be at most 1,000,000,000,000, not 1"),
         ({"seeds": []}, "seeds is empty: give at least one"),
         (

@@ -1,4 +1,4 @@
-"""A test of a user's encoding before each run: faults that make its numbers wrong."""
+"""A test of a user's encoding before each run, for faults that a run would not notice."""
 
 import torch
 from torch import nn
@@ -7,23 +7,24 @@ from pe_bench.checks.encodings import causal, repeatable
 from pe_bench.checks.subject import Subject, layer_outputs, training_outputs
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
-from pe_bench.errors import CRASHES, InputError, as_exception
+from pe_bench.errors import CRASHES, as_exception
 from pe_bench.registry.plugins import Plugin, is_shipped
-from pe_bench.registry.torch_settings import keeping_torch_settings
+from pe_bench.registry.torch_settings import ChangedTorch, keeping_torch_settings
 
 
 def find_fault(plugin: Plugin) -> str | None:
-    """Return a sentence on a fault that makes the results wrong, or None.
+    """Return a sentence on the first fault of an encoding, or None.
 
-    The faults are outputs that depend on later tokens, parameters that are created in a forward
-    pass, and changed settings of torch. Shipped encodings are not tested. An encoding that does
-    not work in the small model of `pe-bench check`, or that is random, cannot be tested.
+    The faults are hooks that change settings of torch, weights that a forward pass creates, and
+    outputs that depend on later tokens. Shipped encodings are not tested. An encoding that does
+    not work in the small model of `pe-bench check` cannot be tested, and the outputs of a random
+    one cannot be compared.
     """
     try:
-        with torch.random.fork_rng(devices=[]), keeping_torch_settings("it"):
+        with torch.random.fork_rng(devices=[]), keeping_torch_settings("the encoding"):
             return _find_in_small_model(Subject(plugin.make))
-    except InputError as error:
-        return str(error) if str(error).startswith("it changes") else None
+    except ChangedTorch as error:
+        return str(error)
 
 
 def _find_in_small_model(subject: Subject) -> str | None:
@@ -32,10 +33,7 @@ def _find_in_small_model(subject: Subject) -> str | None:
             model = subject.model()
             if _all_shipped(model):
                 return None
-            late = _find_late_parameters(model, subject)
-            if late:
-                return late
-            return None if repeatable(subject) else causal(subject)
+            return _find_late_weights(model, subject) or _find_leak(subject)
     except CRASHES:  # the run reports a crash in its own model
         return None
 
@@ -45,17 +43,37 @@ def _all_shipped(model: nn.Module) -> bool:
     return all(is_shipped(part) for part in parts)
 
 
-@torch.no_grad()
-def _find_late_parameters(model: Decoder, subject: Subject) -> str | None:
-    """Return which parameters and buffers a forward pass adds, which are not trained or saved."""
+def _find_late_weights(model: Decoder, subject: Subject) -> str | None:
+    """Return a sentence on parameters and buffers that a forward pass creates."""
     stored = model.state_dict(keep_vars=True).keys()
     trained = set(model.parameters())
-    layer_outputs(model, subject.tokens())
+    layer_outputs(model, subject.tokens())  # with gradients, as in training
     training_outputs(model, subject.tokens())
-    late: dict[str, None] = {}  # an ordered set
-    for name, value in model.state_dict(keep_vars=True).items():
-        if name not in stored or (isinstance(value, nn.Parameter) and value not in trained):
-            late[name.rpartition(".")[2]] = None
-    if not late:
+    parameters: dict[str, None] = {}  # an ordered set
+    buffers: dict[str, None] = {}
+    for full, value in model.state_dict(keep_vars=True).items():
+        name = full.rpartition(".")[2]
+        if isinstance(value, nn.Parameter):
+            if value not in trained:
+                parameters[name] = None
+        elif full not in stored:
+            buffers[name] = None
+    if parameters:
+        return (
+            f"a forward pass creates {', '.join(parameters)}, which would not be trained: create "
+            "parameters in __init__"
+        )
+    if buffers:
+        return (
+            f"a forward pass creates {', '.join(buffers)}, so checkpoints could not be loaded: "
+            "create buffers in __init__, or with persistent=False"
+        )
+    return None
+
+
+def _find_leak(subject: Subject) -> str | None:
+    """Return a sentence on outputs that depend on later tokens."""
+    if repeatable(subject):
         return None
-    return f"a forward pass creates {', '.join(late)}: create parameters and buffers in __init__"
+    leak = causal(subject)
+    return leak and f"its results would be wrong: {leak}; correct that, and see pe-bench check"

@@ -143,6 +143,8 @@ def _whole_numbers(prompt: Sequence[int]) -> list[int]:
         InputError: an element is not a whole number.
     """
     given = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise InputError("prompts must be a list of prompts, each of them a list of token ids")
     ids = [token.item() if hasattr(token, "item") else token for token in given]
     if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
         raise InputError("a prompt must be a sequence of token ids, which are whole numbers")

@@ -4,7 +4,7 @@ import inspect
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING
-from functools import cached_property
+from numbers import Integral, Real
 from types import UnionType
 from typing import Any, ClassVar
 
@@ -25,7 +25,7 @@ WORDS: dict[type[Any], str] = {
 def check_attributes(cls: type[Any], bases: Iterable[type[Any]], where: str) -> None:
     """Check that the class attributes of a plugin have the types that its bases declare.
 
-    Attributes that are properties are not checked.
+    Properties are not checked.
 
     Args:
         cls: class of the plugin.
@@ -38,7 +38,7 @@ def check_attributes(cls: type[Any], bases: Iterable[type[Any]], where: str) -> 
     for base in bases:
         for name, annotation in inspect.get_annotations(base).items():
             value = inspect.getattr_static(cls, name, MISSING)
-            if value is MISSING or isinstance(value, property | cached_property):
+            if value is MISSING or _is_computed(value):
                 continue
             types = _types(annotation)
             if not any(_has_type(value, one) for one in types):
@@ -59,7 +59,13 @@ def _types(annotation: Any) -> list[type[Any]]:
     return [origin or annotation]
 
 
+def _is_computed(value: Any) -> bool:
+    """Return whether an attribute is a property or another descriptor, but not a method."""
+    return hasattr(type(value), "__get__") and not inspect.isroutine(value)
+
+
 def _has_type(value: Any, expected: type[Any]) -> bool:
-    if expected in (int, float) and isinstance(value, bool):
-        return False
-    return isinstance(value, (int, float) if expected is float else expected)
+    if expected in (int, float):
+        numbers = Integral if expected is int else Real
+        return isinstance(value, numbers) and not isinstance(value, bool)
+    return isinstance(value, expected)

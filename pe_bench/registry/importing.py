@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pe_bench.errors import InputError, as_exception
-from pe_bench.registry.torch_settings import keeping_torch_settings
+from pe_bench.registry.torch_settings import ChangedTorch, keeping_torch_settings
 
 Kind = Literal["encoding", "task"]
 
@@ -251,11 +251,22 @@ def _importing(where: Path, run: Callable[[], Module]) -> Module:
     Raises:
         InputError: the module cannot be imported.
     """
+    before = set(sys.modules)
     try:
-        with keeping_torch_settings(str(where)), as_exception():
-            return run()
-    except InputError:
+        with keeping_torch_settings(str(where)):
+            return _import_or_explain(where, run)
+    except ChangedTorch:
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and Path(file).is_relative_to(where.absolute()):
+                del sys.modules[name]  # otherwise the next import would find it
         raise
+
+
+def _import_or_explain(where: Path, run: Callable[[], Module]) -> Module:
+    try:
+        with as_exception():
+            return run()
     except (Exception, SystemExit) as error:
         place = where.absolute()
         frames = traceback.extract_tb(error.__traceback__)

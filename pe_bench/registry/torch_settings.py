@@ -7,6 +7,13 @@ from typing import Any
 
 from pe_bench.errors import InputError
 
+REFUSED = ("default dtype", "default device", "gradient mode")
+"""Settings that change numbers. The number of threads is only restored: libraries set it, too."""
+
+
+class ChangedTorch(InputError):
+    """A plugin has changed a setting of torch."""
+
 
 @contextmanager
 def keeping_torch_settings(where: str) -> Iterator[None]:
@@ -16,7 +23,7 @@ def keeping_torch_settings(where: str) -> Iterator[None]:
         where: name or file of the plugin, for the message.
 
     Raises:
-        InputError: a setting was changed, which would change the numbers of all other plugins.
+        ChangedTorch: a setting was changed, which would change the numbers of other plugins.
     """
     before = _settings()
     changed: list[str] = []
@@ -28,10 +35,11 @@ def keeping_torch_settings(where: str) -> Iterator[None]:
         changed += [name for name in after if after[name] != before[name]]
         if changed:
             _restore(before)
-    if changed:
-        raise InputError(
-            f"{where} changes the {' and the '.join(changed)} of torch for all plugins: remove "
-            "that, and give dtype or device to single tensors"
+    refused = [name for name in changed if name in REFUSED]
+    if refused:
+        raise ChangedTorch(
+            f"{where} changes the {' and the '.join(refused)} of torch for all plugins: set dtype, "
+            "device and gradients of single tensors instead"
         )
 
 
@@ -63,7 +71,9 @@ def _restore(settings: dict[str, Any]) -> None:
     import torch
 
     torch.set_default_dtype(settings["default dtype"])
-    if torch.get_default_device() != settings["default device"]:
-        torch.set_default_device(settings["default device"])
+    device = settings["default device"]
+    if torch.get_default_device() != device:
+        # Any other value than None slows down every later call of torch.
+        torch.set_default_device(None if device == torch.device("cpu") else device)
     torch.set_grad_enabled(settings["gradient mode"])
     torch.set_num_threads(settings["number of threads"])

@@ -90,6 +90,7 @@ def find_blocks(tables: Sequence[Table]) -> list[Block]:
 
 def block_of(tables: Sequence[Table]) -> Block:
     """Return the block of all given tables, one for each task, and the encodings that all rank."""
+    assert len({table.about.task for table in tables}) == len(tables) > 0
     ranked = [frozenset(table.headline_means()) for table in tables]
     common = frozenset.intersection(*ranked)
     ordered = sorted(tables, key=lambda table: table.about.task)

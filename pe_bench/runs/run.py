@@ -42,8 +42,6 @@ from pe_bench.system.time_limit import TimeLimit
 from pe_bench.task import Evaluation
 from pe_bench.train.loggers import LoggerName
 
-REMEDY = "correct that, and see pe-bench check"
-
 
 def _nothing() -> None:
     pass
@@ -187,7 +185,7 @@ class Run:
         failures = Failures(self.title)
         fault = find_fault(self.encoding)
         if fault:
-            failures.add("", InputError(f"its results would be wrong, because {fault}; {REMEDY}"))
+            failures.add("", InputError(fault))
             return self._failed(failures)
         costs = self._measure_all(failures)
         found = self._summarize(tuple(costs), failures)

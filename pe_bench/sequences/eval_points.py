@@ -42,6 +42,10 @@ def check_points(points: Sequence[EvalPoint], subset: str) -> None:
     places = Counter((point.length, point.second_axis) for point in points)
     for (length, second_axis), count in places.items():
         what = f"the evaluation point {subset}, {length}, {second_axis!r}"
+        if not isinstance(second_axis, str):
+            raise InputError(
+                f"{what} has a second axis that is not a string: write '{second_axis}'"
+            )
         if count > 1:
             raise InputError(f"{what} occurs {count} times: its items would count several times")
         if FORBIDDEN.search(second_axis) or "\n" in second_axis:

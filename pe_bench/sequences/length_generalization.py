@@ -367,8 +367,9 @@ class LengthGeneralizationTask(Task):
         """Return the number of tokens of the longest row of some splits."""
         found = 0
         for subset in self._needed_subsets:
-            check_points(self.eval_points(subset), subset)
-            points = [point for point in self.eval_points(subset) if point.split in splits]
+            points = self.eval_points(subset)
+            check_points(points, subset)
+            points = [point for point in points if point.split in splits]
             longest = max((point.length for point in points), default=0)
             for point in points:
                 if point.length == longest:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -123,9 +124,12 @@ def _whole_numbers(ids: Sequence[int]) -> npt.NDArray[np.generic]:
         InputError: an id is not a whole number.
     """
     array = np.asarray(ids)
-    if array.size and array.dtype.kind not in "iu":
-        raise InputError(f"token ids must be whole numbers, not {array.dtype}")
-    return array
+    if not array.size or array.dtype.kind in "iu":
+        return array
+    for token in ids:  # whole numbers of several types may have become others
+        if not isinstance(token, Integral) or isinstance(token, bool):
+            raise InputError(f"token ids must be whole numbers, not {token!r}")
+    return np.asarray(ids, dtype=np.int64)
 
 
 def stack(parts: Sequence[Sequences]) -> Sequences:

@@ -268,3 +268,27 @@ def test_what_the_page_says_about_the_size_of_states(page: ModuleType) -> None:
     ) in page_text()
     assert min(size for (_, rate), size in largest.items() if rate == 1e-2) > 1e4
     assert f"its states reach {largest['tape', 1e-2]:.0e}".replace("e+", "e") in page_text()
+
+
+@pytest.mark.slow
+def test_the_verdicts_on_efficiency_follow_from_the_quartiles(page: ModuleType) -> None:
+    tables = {t.about.preset: t.tidy for t in read_tables(page.ROOT / "results" / "efficiency")}
+
+    def quartiles(place: tuple[str, str, str, int], name: str) -> tuple[float, float]:
+        preset, subset, metric, length = place
+        rows = tables[preset]
+        rows = rows[(rows["encoding"] == name) & (rows["subset"] == subset)]
+        rows = rows[(rows["metric"] == metric) & (rows["length"] == length)]
+        ((low, high),) = rows[["ci_low", "ci_high"]].to_numpy()
+        return low, high
+
+    step = ("training", "training_step_time_ratio")
+    short, long = ("cpu", *step, 1024), ("cpu-long", *step, 4096)
+    alone = ("quick", "operator", "forward_backward_time_ratio", 2048)
+    faster = [(short, "tape", "fire"), (long, "tape", "fire"), (alone, "tape", "fire")]
+    faster += [(short, "t5", "tape"), (alone, "t5", "tape"), (long, "tape", "t5")]
+    for place, one, other in faster:
+        assert quartiles(place, one)[1] < quartiles(place, other)[0], (place, one)
+    text = page_text()
+    assert "faster than `fire`: confirmed here, in training and in attention alone;" in text
+    assert "not confirmed here, except for a training step with 4096 tokens" in text

@@ -1,6 +1,7 @@
 """The earlier tokens that a query may attend to: all, a window, a chunk, the first ones."""
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -26,12 +27,15 @@ class Visibility:
     first: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("window", "chunk"):
+        smallest = {"window": 1, "chunk": 1, "first": 0}
+        for name, least in smallest.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1, not {value}")
-        if self.first < 0:
-            raise InputError(f"first must not be negative, not {self.first}")
+            if value is None and name != "first":
+                continue
+            if not isinstance(value, Integral) or isinstance(value, bool):
+                raise InputError(f"{name} must be a whole number, not {value!r}")
+            if value < least:
+                raise InputError(f"{name} must be at least {least}, not {value}")
 
     @property
     def kept(self) -> int | None:

@@ -70,11 +70,11 @@ def write_record(folder: Path, record: RunRecord) -> None:
     write_sealed(folder / "run.json", record.to_json(), of=store.place_of(folder))
 
 
-def put_seeds(root: Path, encoding: str, values: Sequence[float]) -> None:
+def put_seeds(root: Path, encoding: str, values: Sequence[float], **changed: Any) -> None:
     """Write runs whose headline is the mean of twenty items of different difficulty."""
     for seed, value in enumerate(values):
         folder = put(root, encoding, [replace(SCORE, metric="f1", value=value)], seed,
-                     headline=Headline("f1", "all"))  # fmt: skip
+                     headline=Headline("f1", "all"), **changed)  # fmt: skip
         each = value + np.linspace(-9, 9, 20)
         write_items(folder / "items.parquet", [Items("test", "f1", each, groups=(Place("all"),))])
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pe_bench.config import ModelConfig
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
@@ -63,6 +64,21 @@ def test_the_message_says_what_is_right(
 )
 def test_a_right_type_is_accepted(base: type[object], line: str, tmp_path: Path) -> None:
     plugins.load("task" if base is Task else "encoding", write(tmp_path, base, line))
+
+
+@pytest.mark.parametrize("name", ["max_position", "eval_samples"])
+@pytest.mark.parametrize("value", ["0", "-2", "2.5", "True"])
+def test_a_constructor_cannot_set_a_number_that_counts_nothing(
+    name: str, value: str, tmp_path: Path
+) -> None:
+    lines = f"""def __init__(self, model, layer=0):
+        super().__init__(model, layer)
+        self.{name} = {value}"""
+    plugin = plugins.load("encoding", write(tmp_path, Encoding, lines))
+    with pytest.raises(
+        InputError, match=rf"Mine\.{name} must be a whole number of at least 1, not"
+    ):
+        plugin.make(ModelConfig(layers=1, heads=2, width=8), 0)
 
 
 def test_a_name_with_a_control_character_is_refused(tmp_path: Path) -> None:

@@ -200,6 +200,26 @@ def test_prompts_of_other_values_are_refused(wrong: Any) -> None:
         generate(decoder()[0], [[1]], max_new_tokens=-1, end=NO_END)
 
 
+@pytest.mark.parametrize(
+    ("prompt", "continuations", "message"),
+    [
+        ([], [[1]], "an empty prompt predicts nothing"),
+        ([1.0], [[1]], "token ids"),
+        ([1], [[True]], "token ids"),
+        ([1], [2], "lists of token ids"),
+    ],
+)
+def test_log_likelihoods_of_other_values_are_refused(
+    prompt: Any, continuations: Any, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        log_likelihoods(decoder()[0], prompt, continuations)
+
+
+def test_log_likelihoods_of_nothing() -> None:
+    assert log_likelihoods(decoder()[0], [1], []) == []
+
+
 @pytest.mark.parametrize("encoding", [Counting, Stretched])
 @torch.no_grad()
 def test_log_likelihoods_are_those_of_each_continuation_alone(encoding: type[Counting]) -> None:

@@ -224,6 +224,15 @@ def test_a_fused_separable_bias_survives_bfloat16() -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("lengths", [[6, 5], [-1, 5]])
+def test_a_cache_cannot_be_truncated_to_tokens_that_it_lacks(lengths: list[int]) -> None:
+    model, cache = decoder(Sinusoidal), Cache(2, 8)
+    model(tokens(2, 5), cache)
+    with pytest.raises(InputError, match="lengths of 0 to 5, the number of cached tokens, not"):
+        cache.truncate(torch.tensor(lengths))
+
+
+@torch.no_grad()
 def test_rows_of_unequal_length_share_a_cache() -> None:
     model, batch, lengths = decoder(Sinusoidal), tokens(2, 8), [5, 2]
     cache = Cache(2, 8)

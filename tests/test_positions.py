@@ -1,8 +1,11 @@
 """Parts of positions, such as those of a block of queries, agree with the whole."""
 
+from typing import Any
+
 import pytest
 import torch
 
+from pe_bench.errors import InputError
 from pe_bench.positions import Positions
 from pe_bench.visibility import EVERYTHING, Visibility
 
@@ -39,3 +42,12 @@ def test_a_part_has_the_ids_and_the_mask_of_the_whole(
     part = whole.part(queries, keys)
     assert part.column.equal(whole.column[:, queries])
     assert part.causal.equal(whole.causal[:, :, queries][..., keys])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"window": 2.5}, {"window": True}, {"chunk": 0}, {"first": -1}, {"first": None}]
+)
+def test_visibility_takes_whole_numbers_only(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(InputError, match=f"{name} must be (a whole number|at least [01]), not"):
+        Visibility(**wrong)

@@ -24,6 +24,7 @@ from made_runs import (
     cells,
     put,
     put_seeds,
+    read_table,
     report,
     write_rows,
 )
@@ -32,7 +33,7 @@ from pe_bench.cli import main
 from pe_bench.errors import InputError
 from pe_bench.reporting.frames import read_results
 from pe_bench.reporting.leaderboard import summarize
-from pe_bench.reporting.notes import unfinished_runs
+from pe_bench.reporting.notes import unfinished_runs, write_notes
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.selection import select_tables
@@ -302,6 +303,28 @@ def test_settings_are_never_mixed(tmp_path: Path, changed: dict[str, Any]) -> No
     assert sorted(line[HEADING] for line in cells(text)) == ["1.000", "3.000"]
     assert [line["test at 32 ↓"] for line in cells(text)] == ["2.500 (2.010 to 2.990)"] * 2
     assert len(list((tmp_path / "plots").glob("*.png"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"items_sha256": "b"}, ["nope (items_sha256)"]),
+        ({"items_sha256": "a", "far_items_sha256": "c"}, []),
+        ({"label": "builtin", "folder": "/elsewhere"}, []),
+    ],
+)
+def test_runs_on_other_items_are_named_and_not_paired_by_item(
+    tmp_path: Path, other: dict[str, str], named: list[str]
+) -> None:
+    label = {"label": "builtin"}
+    for encoding in ("rope", "tape"):
+        put_seeds(tmp_path, encoding, [50, 52, 54], data=label | {"items_sha256": "a"})
+    put_seeds(tmp_path, "nope", [40, 41, 42], data=label | other)
+    table = read_table(tmp_path)
+    with_items = compare_table(table).with_items
+    warnings = [line for line in write_notes(table).splitlines() if line.startswith("Other data")]
+    assert [re.findall(r"\w+ \(.*?\)", line) for line in warnings] == ([named] if named else [])
+    assert with_items == (not named)
 
 
 def test_pictures_of_other_settings_have_other_names(tmp_path: Path) -> None:

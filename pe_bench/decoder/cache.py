@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pe_bench.errors import InputError
 from pe_bench.visibility import EVERYTHING, Visibility
 
 COLUMNS = {"cuda": 256}
@@ -187,7 +188,16 @@ class Cache:
             self._buffers[what] = buffer[rows]
 
     def truncate(self, lengths: Tensor) -> None:
-        """Keep the first `lengths` tokens of each row, (B,), to drop the padding of prompts."""
+        """Keep the first `lengths` tokens of each row, (B,), to drop the padding of prompts.
+
+        Raises:
+            InputError: a length is negative or above the number of cached tokens.
+        """
+        if ((lengths < 0) | (lengths > self.lengths)).any():
+            raise InputError(
+                f"truncate needs lengths of 0 to {int(self.lengths.max())}, the number of cached "
+                f"tokens, not {lengths.tolist()}"
+            )
         self.lengths = lengths.clone()
         self._fill = int(lengths.max())
 

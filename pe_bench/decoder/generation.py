@@ -118,7 +118,7 @@ def generate(
         InputError: a prompt is empty, too long for the encoding, or does not consist of token ids.
         NotFiniteError: logits are not finite.
     """
-    prompts = [_whole_numbers(prompt) for prompt in prompts]
+    prompts = [_token_ids(prompt) for prompt in prompts]
     if max_new_tokens < 0:
         raise InputError(f"max_new_tokens must not be negative, but is {max_new_tokens}")
     if not all(prompts):
@@ -136,18 +136,18 @@ def generate(
     return [answer for part in parts for answer in part]
 
 
-def _whole_numbers(prompt: Sequence[int]) -> list[int]:
+def _token_ids(tokens: Sequence[int]) -> list[int]:
     """Return a list, a tensor or an array of token ids as a list.
 
     Raises:
         InputError: an element is not a whole number.
     """
-    given = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    given = tokens.tolist() if hasattr(tokens, "tolist") else tokens
     if not isinstance(given, Sequence) or isinstance(given, str):
-        raise InputError("prompts must be a list of prompts, each of them a list of token ids")
+        raise InputError("prompts and continuations must be lists of token ids")
     ids = [token.item() if hasattr(token, "item") else token for token in given]
     if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
-        raise InputError("a prompt must be a sequence of token ids, which are whole numbers")
+        raise InputError("prompts and continuations consist of token ids, which are whole numbers")
     return ids
 
 
@@ -158,8 +158,16 @@ def log_likelihoods(
     """Return the log-probability in nats of each continuation, summed over its tokens.
 
     Raises:
+        InputError: the prompt is empty, or does not consist of token ids, or a continuation
+            does not.
         NotFiniteError: a log-probability is NaN.
     """
+    prompt = _token_ids(prompt)
+    continuations = [_token_ids(each) for each in continuations]
+    if not prompt:
+        raise InputError("an empty prompt predicts nothing: begin it with BOS")
+    if not continuations:
+        return []
     if not model.encoding.prefix_consistent and len(continuations) > 1:  # without padding
         return [log_likelihoods(model, prompt, [each])[0] for each in continuations]
     width = len(prompt) + max(map(len, continuations))

@@ -46,6 +46,21 @@ def check_attributes(cls: type[Any], bases: Iterable[type[Any]], where: str) -> 
                 raise InputError(f"{where}: {cls.__name__}.{name} must be {words}, not {value!r}")
 
 
+def check_counts(encoding: Any) -> None:
+    """Check the numbers of an instance of an encoding, which its constructor may have set.
+
+    Raises:
+        InputError: `max_position` or `eval_samples` is not a whole number of at least 1.
+    """
+    counts = {"eval_samples": encoding.eval_samples}
+    if encoding.max_position is not None:
+        counts["max_position"] = encoding.max_position
+    for name, value in counts.items():
+        if not _has_type(value, int) or value < 1:
+            cls = type(encoding).__name__
+            raise InputError(f"{cls}.{name} must be a whole number of at least 1, not {value!r}")
+
+
 def _types(annotation: Any) -> list[type[Any]]:
     """Return the classes that values may have: `ClassVar[tuple[str, ...]]` -> [tuple]."""
     origin = typing.get_origin(annotation)

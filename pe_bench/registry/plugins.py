@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from pe_bench.errors import PACKAGE, PLUGINS, FaultyPlugin, InputError, as_exception, suggest
 from pe_bench.registry import importing
-from pe_bench.registry.attribute_types import check_attributes
+from pe_bench.registry.attribute_types import check_attributes, check_counts
 from pe_bench.registry.fingerprint import find_sources, fingerprint
 from pe_bench.registry.importing import KINDS, Kind
 from pe_bench.registry.options import (
@@ -94,7 +94,7 @@ class Plugin:
         """Return an instance of an encoding with the spec's options.
 
         Raises:
-            InputError: the encoding does not fit the model.
+            InputError: the encoding does not fit the model, or see `check_counts`.
             FaultyPlugin: its constructor does not call the constructor of its parent.
         """
         try:
@@ -108,6 +108,7 @@ class Plugin:
             raise FaultyPlugin(
                 f"{self.cls.__name__}.__init__ has to begin with super().__init__(model, layer)"
             )
+        check_counts(made)
         return made
 
     def without_options(self) -> "Plugin":

@@ -8,6 +8,7 @@ from pe_bench.reporting.degradation import DAMAGE, TITLE, find_column, find_unch
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.run_costs import mean_costs, training_loss
+from pe_bench.reporting.same_data import describe_other_data
 from pe_bench.reporting.sensitivity import describe_sensitivity
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tuning import describe_tuning, describe_worse
@@ -37,6 +38,7 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
         if table.below_baselines():
             marks.append(f"{BELOW}: not better than the strongest baseline.")
     marks += _describe_damage(table)
+    marks += describe_other_data(table.records)
     marks += [f"Missing: {name} ({why})." for name, why in table.about.unavailable.items()]
     if not wide:
         marks.append("All columns: --wide.")
@@ -48,6 +50,7 @@ def write_notes(table: Table) -> str:
     headline = table.headline
     known = known_problems.find(table.about.settings_digest)
     lines = [f"Known problem: {problem}" for problem in known]
+    lines += describe_other_data(table.records)
     if table.differences:
         settings = ", ".join(f"{key}={value}" for key, value in table.differences.items())
         lines.append(f"Differs from other tables of this title in: {settings}.")

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from pe_bench.reporting.markdown import ABSENT, escape, markdown_table
+from pe_bench.reporting.same_data import find_other_data
 from pe_bench.reporting.tables import Table
 from pe_bench.results.items import Items
 from pe_bench.results.labels import find_label
@@ -195,8 +196,10 @@ def headline_scores(table: Table, encodings: Sequence[str]) -> Scores:
 
 
 def scores_of(table: Table, encodings: Sequence[str]) -> Scores:
-    """Return the headline of each run, also on resampled items if item scores are known."""
+    """Return the headline of each run, also on resampled items if all runs have the same items."""
     scores = headline_scores(table, encodings)
+    if find_other_data(table.records):
+        return scores  # the items of two runs cannot be paired
     values = scores.values
     runs: list[list[Items]] = []
     places: list[tuple[int, int]] = []

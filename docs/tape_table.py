@@ -1,14 +1,15 @@
-"""Write the tables in docs/tape.md: TAPE and RoPE on every task, ablations, depth, sizes of states.
+"""Write the tables in docs/tape.md.
 
     python docs/tape_table.py
 
-The numbers come from results/quick, results/scrolls and results/tape. `tests/test_tape_page.py`
-fails if page and results disagree.
+The numbers come from results/. `tests/test_tape_page.py` fails if page and results disagree.
 """
 
+import math
 import runpy
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -22,6 +23,7 @@ from pe_bench.reporting.sentences import describe_mean
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.task_summary import block_of, count_families, find_blocks
 from pe_bench.reporting.verdicts import Verdict, Verdicts, choose_tables, judge
+from pe_bench.results.views import Headline
 from pe_bench.stats.comparison import Difference
 from pe_bench.stats.ranking import Mean, differences_over_families
 from pe_bench.system.files import write_atomic
@@ -34,7 +36,10 @@ LAYERS = 4  # of the models with updates in some layers only
 DEEPER = (3,)  # layers of the models that compare depths with those of the preset
 BLOCK = "tape against rope"
 TUNED, EQUAL_RATES, BY_LAYER = "ablations", "ablations at equal rates", "ablations by layer"
-DEPTH = "depth"
+SETTINGS = "mqar in other settings"
+FAR = Headline("accuracy", "far")
+EXTENDED = "extension"
+COST = "cost"
 STATES = "sizes of states"
 ABLATED = ["p", "p (Holm)", "learned"]
 HEADER = [
@@ -50,7 +55,9 @@ def main() -> None:
     text = replace_block(text, BLOCK, compose(found, read_main_set()))
     for name, tables in read_ablations().items():
         text = replace_block(text, name, compose_ablations(tables))
-    text = replace_block(text, DEPTH, compose_depths(read_depths()))
+    text = replace_block(text, SETTINGS, compose_settings(read_settings()))
+    text = replace_block(text, EXTENDED, compose_extension(read_extension()))
+    text = replace_block(text, COST, compose_cost(read_cost()))
     text = replace_block(text, STATES, compose_states())
     write_atomic(PAGE, text)
 
@@ -82,13 +89,38 @@ def read_ablations() -> dict[str, list[Table]]:
     return found
 
 
-def read_depths() -> list[Table]:
-    """Return the tables of `mqar` with several numbers of layers and equal width."""
-    preset, _ = read_ablations()[TUNED]
-    task = preset.about.task
-    tables = [t for t in read_tables(ROOT / "results" / "tape") if t.about.task == task]
-    deeper = [table for table in tables if layers_of(table) in DEEPER]
-    return sorted([preset, *deeper], key=layers_of)
+def read_settings() -> dict[str, Table]:
+    """Return the tables of `mqar` with TAPE and RoPE, by the setting that distinguishes them."""
+    ablations = read_ablations()
+    tables = [t for t in read_tables(ROOT / "results" / "sizes") if t.about.task == "mqar"]
+    tables += read_deeper()
+    tables += ablations[BY_LAYER]
+    tables.sort(key=lambda table: (layers_of(table), table.about.settings["model"]["width"]))
+    found = {}
+    for table in [*tables, *ablations[EQUAL_RATES]]:
+        settings = table.about.settings
+        name = f"width {settings['model']['width']}, {layers_of(table)} layers"
+        if not settings.get("tune"):
+            name += f", both at {show_rate(settings['train']['lr'])}"
+        found[name] = table
+    return found
+
+
+def read_deeper() -> list[Table]:
+    """Return the tables of `mqar` with more layers than in the preset and equal width."""
+    tables = [t for t in read_tables(ROOT / "results" / "tape") if t.about.task == "mqar"]
+    return [table for table in tables if layers_of(table) in DEEPER]
+
+
+def read_extension() -> list[Table]:
+    """Return the tables of perplexity and pass keys of results/extension."""
+    tables = {table.about.task: table for table in read_tables(ROOT / "results" / "extension")}
+    return [tables["perplexity"], tables["passkey"]]
+
+
+def read_cost() -> dict[str, Table]:
+    """Return the tables of results/efficiency, by preset."""
+    return {table.about.preset: table for table in read_tables(ROOT / "results" / "efficiency")}
 
 
 def layers_of(table: Table) -> int:
@@ -109,9 +141,10 @@ def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
         f"{', '.join(f'`{task}`' for task in other_rates)}. There, the learning "
         "rates may explain the result.",
         f"In the mean score over the families of the [main set](tasks.md#the-main-set), from 0 to "
-        f"1, the difference is {main_set.value:+.2f}; its 95 % interval, over families, is "
-        f"{main_set.low:+.2f} to {main_set.high:+.2f}. A post hoc comparison is the mean over the "
-        f"{count_families(tables)} families of the {len(tables)} tasks of `results/quick`: "
+        f"1, the difference is {main_set.value:+.2f}; its 95 % interval, over families and "
+        f"not corrected, is {main_set.low:+.2f} to {main_set.high:+.2f}. A post hoc comparison is "
+        f"the mean over the {count_families(tables)} families of the {len(tables)} tasks of "
+        f"`results/quick`: "
         f"{describe_mean(mean, 1)} This interval and the test are over seeds and items. "
         f"{describe_largest(tables)}",
     )
@@ -192,25 +225,126 @@ def _ablation(table: Table, differences: Sequence[Difference], name: str) -> lis
     return [f"{mean:.1f}", *[ABSENT] * 3, count]
 
 
-def compose_depths(tables: Sequence[Table]) -> str:
-    """Return the scores of TAPE and RoPE, and their difference, at each number of layers."""
+def compose_settings(tables: Mapping[str, Table]) -> str:
+    """Return the difference of TAPE and RoPE on `mqar` in each setting, also on far lengths."""
     rows = []
-    for table in tables:
+    for setting, table in tables.items():
         means = table.headline_means()
-        (found,) = [
-            one for one in compare_table(table, PAIR[1]).to_reference if one.first == PAIR[0]
-        ]
         rows.append(
             [
-                str(layers_of(table)),
+                setting,
                 *(f"{means[name]:.1f}" for name in PAIR),
-                f"{found.value:+.1f} ({found.low:+.1f} to {found.high:+.1f})",
-                learned(table),
+                _difference(table),
+                _difference(_ranked_by(table, FAR)),
                 ", ".join(rates(table, name) for name in PAIR),
+                learned(table),
             ]
         )
-    columns = [*("layers", "tape, %", "rope, %", "difference (95 % interval)"), *HEADER[-2:]]
-    return markdown_table(columns, rows, "r" * len(columns))
+    columns = [
+        "models",
+        "tape, %",
+        "rope, %",
+        "difference",
+        "512 and 1,024 tokens",
+        *HEADER[:-3:-1],
+    ]
+    return markdown_table(columns, rows, "l" + "r" * 6)
+
+
+def _ranked_by(table: Table, headline: Headline) -> Table:
+    """Return a table with another headline."""
+    return replace(
+        table, records=tuple(replace(record, headline=headline) for record in table.records)
+    )
+
+
+def _difference(table: Table) -> str:
+    """Return TAPE minus RoPE with its 95 % interval."""
+    differences = compare_table(table, PAIR[1]).to_reference
+    (found,) = [one for one in differences if one.first == PAIR[0]]
+    return f"{found.value:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
+
+
+EXTENSIONS = {
+    "the model itself": "rope",
+    "`rope` trained further": "rope [TRAINED]",
+    "`tape` trained further": "tape [TRAINED]",
+    "only the weights of `tape`": "tape [encoding, TRAINED]",
+    "`rope` with LoRA": "rope [lora, TRAINED]",
+    "`rope` with LongLoRA": "rope [longlora, TRAINED]",
+    "`rope` with a base of 100,000": "rope:base=100000 [TRAINED]",
+    "YaRN": "rope:scaling=yarn,factor=4 [TRAINED]",
+}
+"""Rows of the table of extensions, and their labels in results/extension after the arrow."""
+
+
+def compose_extension(tables: Sequence[Table]) -> str:
+    """Return the losses and pass keys of a model of RoPE that was trained further."""
+    perplexity, passkey = tables
+    places = [
+        (perplexity, "1x-context", "bits_per_byte", None, 3),
+        (perplexity, "4x-context", "bits_per_byte", None, 3),
+        (passkey, "out-of-distribution", "exact_match", None, 1),
+        (passkey, "passkey-length", "exact_match", 768, 1),
+        (passkey, "passkey-length", "exact_match", 1024, 1),
+    ]
+    rows = []
+    names = {row: f"rope -> {of}" for row, of in EXTENSIONS.items()}
+    for row, name in names.items():
+        label = name.replace("TRAINED", "100 steps, batch_size 8, length 512")
+        cells = [_score(*place[:4], label, place[4]) for place in places]
+        rows.append([Markdown(row), *cells, f"{passkey.learned(label)} of {passkey.seeds(label)}"])
+    floors = []
+    for table, subset, metric, _, digits in places[:3]:
+        floor = _ranked_by(table, Headline(metric, subset)).best_baseline()
+        floors.append(f"{floor:.{digits}f}")
+    rows.append([Markdown("*trigram table; guessing*"), *floors, *[ABSENT] * 3])
+    columns = [
+        *("trained weights", "bits per byte, 128 tokens ↓", "512 tokens ↓"),
+        *("pass keys, 192 to 1,024 tokens, % ↑", "768 tokens ↑", "1,024 tokens ↑", "learned"),
+    ]
+    return markdown_table(columns, rows, "l" + "r" * 6)
+
+
+def _score(
+    table: Table, subset: str, metric: str, length: int | None, encoding: str, digits: int
+) -> str:
+    """Return the mean of an encoding in a subset, at a length or over all lengths."""
+    found = table.numbers(subset, metric)
+    found = found[found["encoding"] == encoding]
+    at_length = found["length"].isna() if length is None else found["length"] == length
+    return f"{float(found[at_length]['mean'].iloc[0]):.{digits}f}"
+
+
+BOTH = ("quick", "operator", "forward_backward_time", 2048)
+COSTS = {
+    "attention alone, 2048 tokens: forward": ("quick", "operator", "forward_time", 2048),
+    "forward, PyTorch's kernel": ("quick", "operator-sdpa", "forward_time", 2048),
+    "forward and backward": BOTH,
+    "forward and backward, PyTorch's kernel": (BOTH[0], "operator-sdpa", *BOTH[2:]),
+    "memory": ("quick", "operator", "forward_backward_memory", 2048),
+    "training step, 1024 tokens": ("cpu", "training", "training_step_time", 1024),
+    "training step, 4096 tokens": ("cpu-long", "training", "training_step_time", 4096),
+    "training step, 1024 tokens: memory": ("cpu", "training", "training_step_memory", 1024),
+    "prompt of 1024 tokens": ("cpu", "inference", "prefill_time", 1024),
+    "decoding after 1024 tokens": ("cpu", "inference", "decoding_time", 1024),
+}
+"""Rows of the table of costs: preset, subset, metric without `_ratio`, tokens."""
+
+
+def compose_cost(tables: Mapping[str, Table]) -> str:
+    """Return the costs in multiples of RoPE, times with their quartiles."""
+    rows = []
+    for row, (preset, subset, metric, length) in COSTS.items():
+        found = tables[preset].numbers(subset, f"{metric}_ratio")
+        found = found[found["length"] == length].set_index("encoding")
+        cells = []
+        for name in ("tape", "fire", "t5"):
+            mean, low, high = found.loc[name, ["mean", "ci_low", "ci_high"]]
+            spread = "" if math.isnan(low) else f" ({low:.2f} to {high:.2f})"
+            cells.append(f"{mean:.2f}{spread}")
+        rows.append([row, *cells])
+    return markdown_table(["multiples of rope", "tape", "fire", "t5"], rows, "lrrr")
 
 
 def compose_states() -> str:
@@ -223,7 +357,8 @@ def compose_states() -> str:
 def rates(table: Table, name: str) -> str:
     """Return the learning rates of an encoding, one for each model of a run."""
     tuning = next(one.tuning for one in table.records if one.encoding == name)
-    assert tuning is not None
+    if tuning is None:
+        return show_rate(table.about.settings["train"]["lr"])
     return " and ".join(dict.fromkeys(map(show_rate, tuning["task"]["lr"].values())))
 
 

@@ -9,10 +9,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-def measured(part: str, what: str) -> float:
+def found_text(part: str, what: str) -> str:
     parts = json.loads((ROOT / "results/gpu/gpu.json").read_text())
     (found,) = [row["found"] for row in parts[part]["rows"] if row["what"] == what]
-    return float(re.match(r"[\d.]+", found)[0])  # type: ignore[index]
+    return str(found)
+
+
+def measured(part: str, what: str) -> float:
+    return float(re.match(r"[\d.]+", found_text(part, what))[0])  # type: ignore[index]
 
 
 def read(page: str) -> str:
@@ -57,14 +61,22 @@ def test_the_findings_on_a_gpu() -> None:
 
 
 def test_the_efficiency_of_tape() -> None:
-    found = re.search(
-        r"gpu\.md\) ([\d.]+) times `rope`, `fire` ([\d.]+), `t5` ([\d.]+)", read("docs/tape.md")
+    (found,) = re.findall(
+        r"On one \[H200\].*?With `torch.compile`.*?\. ", read("docs/tape.md") + " "
     )
-    assert found
-    for name, quoted in zip(("tape", "fire", "t5"), found.groups(), strict=True):
-        assert agrees(quoted, measured("training", name)), name
-    decoding = re.search(r"on the CPU, ([\d.]+) times on the H200", read("docs/tape.md"))
-    assert decoding and agrees(decoding[1], measured("decoding", "tape, x rope"))
+    quoted = re.findall(r"([\d.]+) times (?:as long )?with `(\w+)`", found)
+    assert [name for _, name in quoted] == ["tape", "t5", "fire"]
+    for number, name in quoted:
+        assert agrees(number, measured("training", name)), name
+    for name, row in (("tape", "tape"), ("rope", "rope, bf16")):
+        (memory,) = re.findall(rf"([\d.]+ GiB) with `{name}`", found)
+        assert found_text("training", row).endswith(f" {memory}")
+    (decoding,) = re.findall(r"Decoding takes ([\d.]+) times", found)
+    assert agrees(decoding, measured("decoding", "tape, x rope"))
+    compiled = re.findall(r"step of `(\w+)` (?:takes )?([\d.]+) times", found)
+    assert [name for name, _ in compiled] == ["tape", "rope"]
+    for name, number in compiled:
+        assert agrees(number, measured("compiled", f"{name}: compiled step, x plain"))
 
 
 @pytest.mark.parametrize("name", ["rope", "tape"])

@@ -150,6 +150,18 @@ def test_the_places_of_rnope_swa_in_the_main_set(results: Results) -> None:
 
 
 @pytest.mark.slow
+def test_the_hyperparameters_that_were_tuned(results: Results) -> None:
+    tuned: dict[str, set[str]] = {}
+    for task in ("copying", "mqar", "passkey", "perplexity", "probes", "recall"):
+        for record in results.table(Claim(task, "")).records:
+            assert record.tuning is not None
+            tried = record.tuning["task"]["tried"]
+            if any(trial.get("value") is not None for trial in tried):
+                tuned.setdefault(record.encoding, set()).add(task)
+    assert tuned["alibi"] == {"mqar", "perplexity", "recall"}
+    assert tuned["rope"] == tuned["tape"] == {"perplexity", "recall"}
+
+
 def test_the_example_of_distances_on_mqar(results: Results) -> None:
     table = results.table(Claim("mqar", ""))
     (better,) = (d for d in compare_table(table, "rope").to_reference if d.first == "alibi")

@@ -10,6 +10,7 @@ from scripts import load_script
 from pe_bench.config import ModelConfig
 from pe_bench.registry import plugins
 from pe_bench.reporting.markdown import find_block, replace_block
+from pe_bench.reporting.tables import Table
 
 ROOT = Path(__file__).parents[1]
 DECIMAL = r"\d+\.\d+|\d+ of \d+"
@@ -61,12 +62,7 @@ def test_every_number_in_a_sentence_is_in_a_table(page: ModuleType, tables: dict
     assert f"{share} % of the scored bytes ({mean_share} % in the mean over documents)" in said
     assert f"by only {smallest} to {largest} bits" in said
     further = page._find(page.read(), "windows=12")
-    of_searches = set()
-    for name in ("tape [encoding+lora", "rope [lora"):
-        record = next(r for r in further.records if r.encoding.startswith(page.MODEL + name))
-        assert record.tuning is not None
-        tried = {trial["lr"]: trial["loss"] for trial in record.tuning["task"]["tried"]}
-        of_searches.add(f"{tried[0.0055]:.3f}")
+    of_searches = describe_searches(page, further, said)
     for length in (page.TRAINED, page.LONGEST):
         one, other = page._losses(further, "tape [encoding+lora", length).mean(1)
         of_searches.add(f"{abs(one - other):.3f}")
@@ -81,6 +77,43 @@ def test_every_number_in_a_sentence_is_in_a_table(page: ModuleType, tables: dict
         assert numbers
         known = {"4.8", "0.002", share, mean_share, smallest, largest, floor, *of_searches, *of_two}
         assert numbers - shown <= known, "no table has these"
+
+
+def describe_searches(page: ModuleType, table: Table, said: str) -> set[str]:
+    """Check the sentences on equal learning rates, and return their numbers."""
+    losses = {}
+    for name in ("tape [encoding+lora", "rope [lora", "tape [encoding+emb", "rope [emb"):
+        record = next(r for r in table.records if r.encoding.startswith(page.MODEL + name))
+        assert record.tuning is not None
+        losses[name] = {one["lr"]: one["loss"] for one in record.tuning["task"]["tried"]}
+        losses[name]["chosen"] = losses[name][record.tuning["task"]["lr"]["all"]]
+    of_norms, of_lora = (
+        {
+            rate: losses[other][rate] - loss
+            for rate, loss in losses[one].items()
+            if rate in losses[other]
+        }
+        for one, other in (
+            ("tape [encoding+emb", "rope [emb"),
+            ("tape [encoding+lora", "rope [lora"),
+        )
+    )
+    chosen = of_norms.pop("chosen")
+    of_lora.pop("chosen")
+    rate = losses["rope [emb"]["chosen"] - losses["rope [emb"][0.00074]
+    highest = of_lora.pop(0.01)
+    assert (len(of_norms), len(of_lora)) == (5, 4)
+    sentences = (
+        f"Of the {chosen:.3f} nats between the held-out losses of the two choices, the rate "
+        f"explains {rate:.3f}. At each of five equal rates, the held-out loss with TAPE is "
+        f"{min(of_norms.values()):.3f} to {max(of_norms.values()):.3f} nats lower.",
+        f"at four equal rates of up to 0.0055, the held-out loss with TAPE is "
+        f"{min(of_lora.values()):.3f} to {max(of_lora.values()):.3f} nats lower, and at 0.01 it is "
+        f"{-highest:.3f} nats higher.",
+    )
+    for sentence in sentences:
+        assert sentence in said
+    return set(re.findall(DECIMAL, " ".join(sentences))) | {"0.01"}
 
 
 @pytest.mark.slow

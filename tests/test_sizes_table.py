@@ -40,9 +40,6 @@ def test_the_sentences_on_mqar(page: ModuleType) -> None:
         f"is {small} points (95 % interval: {of_small}) at width 32, {middle} ({of_middle}) at "
         f"width 64 and {large} ({of_large}) at width 128"
     ) in text
-    claims = (page.PAGE.parent / "tape.md").read_text(encoding="utf-8")
-    said = f"with three seeds, it is {large.lstrip('+')} (95 % interval: {of_large}, "
-    assert said in " ".join(claims.split())
     best = []
     for table in ladder.tables:
         means = table.headline_means()

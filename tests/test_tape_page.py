@@ -2,16 +2,18 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from types import ModuleType
 
+import numpy as np
 import pytest
 from scripts import load_script
 
 from pe_bench.config import show_rate
 from pe_bench.reporting.markdown import find_block
-from pe_bench.reporting.paired import compare_table, scores_of
+from pe_bench.reporting.paired import compare_table, headline_scores, scores_of
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results.views import Headline
 from pe_bench.stats.comparison import Difference, compare
@@ -41,10 +43,19 @@ def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> 
         if not verdict.table.learned("tape")
     ]
     assert unlearned == ["indexing"]
-    assert folders[0].mean is not None and folders[0].mean.significant
+    mean = folders[0].mean
+    assert mean is not None and mean.significant
+    largest = page.describe_largest([verdict.table for verdict in folders[0].tasks])
+    (part,) = re.findall(r"\+([\d.]+), comes from the family recall", largest)
+    points = [f"{100 * value:.1f}" for value in (mean.value, mean.low, mean.high)]
+    summary = (
+        "In the mean over these tasks, a post hoc comparison, `tape` is {} of 100 points better "
+        "(95 % interval: {} to {}), of which {} come from the family of `mqar` and `recall`."
+    )
+    assert summary.format(*points, part) in findings_text()
     gains = [v.difference.value for f in folders for v in f.tasks if v.table.higher_is_better]
     assert f"between {min(gains):+.1f} and {max(gains):+.1f} points" in page_text()
-    findings = " ".join((ROOT / "docs" / "findings.md").read_text(encoding="utf-8").split())
+    findings = findings_text()
     said = f"the {len(folders[0].tasks)} tasks of `results/quick`, [`tape`](tape.md) is better than"
     assert f"{said} `rope` on two, `{significant[0]}` and `{significant[1]}`" in findings
     values = {v.table.about.task: v.difference.value for f in folders for v in f.tasks}
@@ -58,6 +69,11 @@ def ablations(page: ModuleType) -> dict[str, list[Table]]:
     """Return the committed tables of the ablations, by their block."""
     found: dict[str, list[Table]] = page.read_ablations()
     return found
+
+
+def findings_text() -> str:
+    """Return the page on all findings on one line."""
+    return " ".join((ROOT / "docs" / "findings.md").read_text(encoding="utf-8").split())
 
 
 def page_text() -> str:
@@ -152,6 +168,29 @@ def test_what_the_page_says_about_extension(page: ModuleType) -> None:
     text = page_text()
     assert f"They take {start - alone:.2f} bits off the loss with 512 tokens" in text
     assert f"LoRA takes {start - lora:.2f} bits off" in text
+
+
+def test_what_the_page_says_about_seeds_of_recall(ablations: dict[str, list[Table]]) -> None:
+    tables = {table.about.task: table for table in read_tables(ROOT / "results" / "quick")}
+    scores = headline_scores(tables["recall"], ["tape", "rope"])
+    rows = tables["recall"].rows
+    rows = rows[(rows["subset"] == "in-distribution") & (rows["metric"] == "accuracy")]
+    learned = set(rows[(rows["encoding"] == "rope") & (rows["value"] >= 90)]["seed"])
+    kept = [place for place, seed in enumerate(scores.seeds) if seed in learned]
+    seeds = [scores.seeds[place] for place in kept]
+    (found,) = compare(
+        replace(scores, values=scores.values[:, kept], seeds=seeds), [("tape", "rope")]
+    )
+    assert found.seeds == 6
+    assert (
+        f"the difference is {found.value:.1f} points (95 % interval: {found.low:.1f} to "
+        f"{found.high:.1f}). On `probes`"
+    ) in page_text()
+    again = headline_scores(ablations["ablations"][1], ["tape", "rope"])
+    shared = len(again.seeds)
+    assert again.seeds == scores.seeds[:shared]
+    largest = float(np.abs(again.values - scores.values[:, :shared]).max())
+    assert f"by up to {largest:.1f} points between `results/quick` and" in page_text()
 
 
 def test_what_the_page_says_about_absolute_positions(page: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""Compare settings of presets on held-out draws, with seeds that no table reports.
+"""Compare settings of presets on held-out samples, with seeds that no table reports.
 
     python benchmarks/settings.py --out settings.jsonl
     python benchmarks/settings.py --out settings.jsonl --device cuda --jobs 14
@@ -6,8 +6,9 @@
 
 Every setting differs in one value from the first version of the preset `quick`. The score is the
 percentage of correct tokens among the tokens with a loss, given the correct tokens before them, on
-the batches that `--tune` uses. docs/running.md has the rule that chooses a setting from the table
-of `--show`. Every training is stored when it ends, and an interrupted command can be repeated.
+the batches that `--tune` uses. docs/quick-settings.md has the rule that chooses a setting from the
+table of `--show`. Every training is stored when it ends, and an interrupted command can be
+repeated.
 """
 
 import argparse

@@ -42,8 +42,8 @@ class Flipflop(LengthGeneralizationTask):
     reports the error of reads, 100 - accuracy.)
 
     Evaluation has `samples` rows for each of three fractions of i: 0.8, 0.98 (`sparse`) and 0.1
-    (`dense`). The means with these names are at the trained length. Longer rows, up to `times` the
-    trained length, are our addition: `longer` is the mean over longer rows with the trained
+    (`dense`). The means with these names are at the training length. Longer rows, up to `times` the
+    training length, are our addition: `longer` is the mean over longer rows with the trained
     fraction, `longer-sparse` and `longer-dense` with the other two. The headline is the mean over
     everything except `in-distribution`.
 

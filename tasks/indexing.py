@@ -40,7 +40,7 @@ class Indexing(LengthGeneralizationTask):
 
     Training draws the length uniformly from `min_symbols` to `max_train_symbols`, the shift from
     those of at most `reach` that fit into the string, and then the named symbol. Evaluation has
-    `samples` rows for each shift and length: 0.5, 1, 1.5, 2 and 4 times the longest trained length,
+    `samples` rows for each shift and length: 0.5, 1, 1.5, 2 and 4 times the longest in training,
     and one symbol more than trained. `left` and `right` are means over the longer strings. A row
     has several questions about its string, in evaluation with the same shift. It does not show
     answers, so no answer can be derived from an earlier one.

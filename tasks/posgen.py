@@ -35,7 +35,7 @@ class Posgen(LengthGeneralizationTask):
 
     Usually the tokens of longer texts are both harder to predict and at new positions. Here every
     position is equally hard: after each number the model predicts the sum of `near` + `far` numbers
-    of the row, modulo `modulus`, by the same rule. A lower score beyond the trained length is
+    of the row, modulo `modulus`, by the same rule. A lower score beyond the training length is
     therefore due to positions.
 
     | rule | adds the last `near` numbers and | similar to |
@@ -52,8 +52,8 @@ class Posgen(LengthGeneralizationTask):
     so that there are no rows to memorise.
 
     Each rule has its own model. Training scores every sum. Evaluation has `samples` rows for each
-    length, from half to 4 times the trained length and one number more than trained, and scores the
-    last sum. Preset quick runs `chain`.
+    length, from half to 4 times the training length and one number more than trained, and scores
+    the last sum. Preset quick runs `chain`.
 
     | published | here |
     |---|---|

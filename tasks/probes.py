@@ -48,7 +48,7 @@ class Probes(LengthGeneralizationTask):
     with lengths, places and symbols uniform. The other symbols of the second half are independent,
     so its content gives no hint. The probes are our design.
 
-    Evaluation has `samples` items for each length up to 8 times the longest trained length. Numbers
+    Evaluation has `samples` items for each length up to 8 times the longest in training. Numbers
     are single tokens, so a model cannot know a k above `max_train_symbols`, and longer lists do not
     ask for one. Places relative to the marker are drawn from the whole list. Each probe has its own
     means and gate; the headline is the mean over the probes that were run. Preset quick runs

@@ -52,7 +52,7 @@ class StateTracking(LengthGeneralizationTask):
 
     Training rows have `max_train_symbols` symbols and ask for every state. With `dense=false` they
     have 1 to `max_train_symbols` symbols and ask for the last state only. Evaluation has `samples`
-    rows for each length, from half to 4 times the trained length and one symbol more than trained,
+    rows for each length, from half to 4 times the training length and one symbol more than trained,
     and asks for the last state. Each kind has its own means and gate; the headline is the mean over
     the kinds that were run. Preset quick runs `majority` and `parity`. The others take longer to
     learn; `--subsets` selects them.

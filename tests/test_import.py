@@ -1,4 +1,4 @@
-"""`pe-bench import`: a GGUF file as a folder of transformers."""
+"""`pe-bench import`: a GGUF file as a Hugging Face folder."""
 
 import os
 import tomllib

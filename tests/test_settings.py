@@ -23,12 +23,12 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_the_table_is_that_of_the_scores(settings: Any) -> None:
     table = settings.show(settings.read(ROOT / "benchmarks/settings.jsonl"))
-    assert table in (ROOT / "docs/running.md").read_text()
+    assert table in (ROOT / "docs/quick-settings.md").read_text()
 
 
 @pytest.mark.slow
 def test_the_floors_are_those_of_the_baselines(settings: Any) -> None:
-    text = " ".join((ROOT / "docs/running.md").read_text().split())
+    text = " ".join((ROOT / "docs/quick-settings.md").read_text().split())
     assert settings.describe_floors() in text
 
 

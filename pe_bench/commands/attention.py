@@ -26,9 +26,7 @@ ENDINGS = (".png", ".svg", ".pdf")
 class AttentionOptions:
     """The options of `pe-bench attention`."""
 
-    model: str = argument(
-        "folder of a run, encoding/task/seed, or a folder of transformers", "MODEL"
-    )
+    model: str = argument("folder of a run, encoding/task/seed, or a Hugging Face folder", "MODEL")
     results: Path = results_option("results folder with encoding/task/seed; default: ./results")
     subset: str | None = option(
         None, "subset of the item, and of the model if each subset has its own", metavar="NAME"
@@ -50,14 +48,14 @@ class AttentionOptions:
         None, "pictures to write, .png, .svg or .pdf; default: attention-MODEL.png", metavar="FILE"
     )
     task: str | None = option(
-        None, "for a folder of transformers: the task whose item is shown; for a run: the path "
+        None, "for a Hugging Face folder: the task whose item is shown; for a run: the path "
         "of the task's file, if it has moved", metavar="SPEC",
     )  # fmt: skip
     preset: str | None = option(
-        None, "preset of that task, for a folder of transformers; default: quick"
+        None, "preset of that task, for a Hugging Face folder; default: quick"
     )
     encoding: str | None = option(
-        None, "path of the encoding's file, if it has moved", metavar="FILE"
+        None, "file of your own encoding; not needed if it is shipped", metavar="FILE"
     )
     data: Mapping[str, Path] = option(
         dict, "path of the data, as in run, if they have moved", metavar="DIR", read=read_data
@@ -98,7 +96,7 @@ def _check(options: AttentionOptions, given: Collection[str]) -> None:
 
 
 def _of_folder(folder: Path, options: AttentionOptions) -> "tuple[Checkpoint, ShownRow, list[str]]":
-    """Return a folder of transformers, the row to show, and the names of the model."""
+    """Return a Hugging Face folder, the row to show, and the names of the model."""
     from pe_bench.pretrained.checkpoint import open_checkpoint
     from pe_bench.runs.factory import RunFactory
     from pe_bench.runs.shown_row import row_of_task, row_of_text

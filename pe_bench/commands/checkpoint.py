@@ -1,4 +1,4 @@
-"""`pe-bench checkpoint`: a trained model as a folder of transformers."""
+"""`pe-bench checkpoint`: a trained model as a Hugging Face folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ def main(values: Values) -> int:
 COMMAND = Command(
     name="checkpoint",
     main=main,
-    help="a trained model as a folder of transformers",
+    help="a trained model as a Hugging Face folder",
     usage="pe-bench checkpoint RUN DIR [options]",
     description="""\
 Copy the model of a run with --keep to a folder that transformers loads. If a Llama, SmolLM3,

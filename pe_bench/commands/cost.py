@@ -223,7 +223,7 @@ COMMAND = Command(
 Count the operations and the memory of training and generation; no text is read. --preset all
 prints a row for each preset. --params 1B counts a decoder of that size, with equal numbers of
 layers and heads, heads of 64 channels (128 from 800M on), an MLP of 8/3 of the width, and 32,000
-words unless --tokenizer is given. --model.* sets single values; the others follow.""",
+tokens unless --tokenizer is given. --model.* sets single values; the others follow.""",
     groups=[
         OptionGroup(GridOptions, only=("encodings", "tasks")),
         OptionGroup(

@@ -1,4 +1,4 @@
-"""`pe-bench import`: a GGUF file as a folder of transformers."""
+"""`pe-bench import`: a GGUF file as a Hugging Face folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,11 +37,11 @@ def main(values: Values) -> int:
 COMMAND = Command(
     name="import",
     main=main,
-    help="a GGUF file as a folder of transformers",
+    help="a GGUF file as a Hugging Face folder",
     usage="pe-bench import FILE DIR",
     description="""\
 Write the model and the tokenizer of a GGUF file, the format of llama.cpp, as a folder of
-transformers, which `pe-bench run --from DIR` reads. Quantised weights become float32. The command
+transformers, which `pe-bench run --from DIR` reads. Quantized weights become float32. The command
 needs pip install 'pe-bench[gguf]'.""",
     groups=[OptionGroup(ImportOptions)],
 )

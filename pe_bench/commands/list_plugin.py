@@ -90,8 +90,10 @@ def _facts(plugin: Plugin) -> str:
         lines = [f"Acts on {', '.join(places_of(plugin)) or 'nothing'} by default."]
     except Exception as error:
         return f"It cannot be run: {describe_error(error)}."
+    declared = []
     for fact, name in FACTS.items():
-        lines.append(f"Declares to be {'' if getattr(encoding, fact) else 'not '}{name}.")
+        declared.append(name if getattr(encoding, fact) else f"not {name}")
+    lines.append(f"Declared properties: {', '.join(declared)}.")
     return "\n".join(lines)
 
 

@@ -57,7 +57,7 @@ def _facts(record: "RunRecord") -> dict[str, str]:
         "device": str(environment.get("device", "")),
         "commit": show_commit(environment),
         "encoding version": record.encoding_version,
-        "packages": ", ".join(f"{name} {version}" for name, version in packages.items()),
+        "packages": ", ".join(f"{name} {version}" for name, version in packages.items() if version),
         "data": str(record.data.get("label", "")),
         "parameters": "" if record.parameters is None else f"{record.parameters:,}",
         "learning rates": str((record.tuning or {}).get("task", {}).get("lr", "")),

@@ -74,7 +74,7 @@ class RunCost:
 def assumed_speed(preset: str, precision: str) -> tuple[float, str]:
     """Return a speed in 10^12 operations per second, and the device that it is assumed for."""
     if preset == "quick":
-        return CPU_SPEED, "approximately two cores"
+        return CPU_SPEED, "assumed for two cores, not measured"
     return GPU_SPEED[precision], f"assumed for an H100 in {precision}, not measured"
 
 
@@ -99,11 +99,11 @@ def describe_training(runs: Sequence[Run]) -> str:
         cost = Costs(first.precision).of_run(first.encoding, phases_of(first.resolved))
         operations += len(of_task) * cost.operations
         memory = max(memory, cost.memory)
-    speed, _ = assumed_speed(runs[0].resolved.task.context.preset, runs[0].precision)
+    speed, assumed_for = assumed_speed(runs[0].resolved.task.context.preset, runs[0].precision)
     time = show_duration(operations / speed / 1e12)
     return (
         f"training: about {operations / 1e15:.3g} PFLOP, up to {memory / 1e9:.3g} GB; {time} at "
-        f"{speed:g} TFLOP/s (assumed: see pe-bench cost)"
+        f"{speed:g} TFLOP/s ({assumed_for}; see pe-bench cost)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Import of a GGUF file, the format of llama.cpp, as a folder of transformers."""
+"""Import of a GGUF file, the format of llama.cpp, as a Hugging Face folder."""
 
 import tempfile
 from importlib.util import find_spec
@@ -21,9 +21,9 @@ OF_FILE = ("quantization_config", "_name_or_path")
 
 
 def import_gguf(file: Path, folder: Path) -> Checkpoint:
-    """Write the model and the tokenizer of a GGUF file as a folder of transformers.
+    """Write the model and the tokenizer of a GGUF file as a Hugging Face folder.
 
-    Quantised weights become float32 without further loss.
+    Quantized weights become float32 without further loss.
 
     Args:
         file: the GGUF file.
@@ -74,7 +74,7 @@ def _read(file: Path) -> tuple[Any, Any]:
     except Exception as error:  # transformers and gguf raise no specific errors
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"transformers cannot read {file} ({reason})") from error
-    # transformers refuses to save a model that was quantised, even after dequantisation.
+    # transformers refuses to save a model that was quantized, even after dequantization.
     with torch.device("meta"):
         model = type(read)(type(config).from_dict(_without_file(read.config.to_dict())))
     model.load_state_dict(read.state_dict(), assign=True)

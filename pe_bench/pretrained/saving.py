@@ -1,4 +1,4 @@
-"""Save a decoder as a folder of transformers: config.json, safetensors, tokenizer.json.
+"""Save a decoder as a Hugging Face folder: config.json, safetensors, tokenizer.json.
 
 If a class of transformers computes the same, the model is saved as a plain model of that class,
 such as a Llama. Otherwise the folder contains code that imports this package, and
@@ -45,7 +45,7 @@ def save_checkpoint(
     *,
     tokenizer: Tokenizer | None = None,
 ) -> None:
-    """Write a model as a folder of transformers.
+    """Write a model as a Hugging Face folder.
 
     Args:
         model: the model.

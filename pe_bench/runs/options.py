@@ -87,8 +87,8 @@ class RunOptions:
     )
     tune: Tuning | None = option(
         None,
-        "search the learning rate of each encoding, and a constant that it declares, on draws that "
-        "neither training nor evaluation uses; a search costs about six trainings",
+        "search the learning rate of each encoding, and a constant that it declares, on samples "
+        "that neither training nor evaluation uses; a search costs about six trainings",
         config=Tuning,
     )
     train: Mapping[str, Any] = option(dict, "training of the given tasks", config=TrainConfig)
@@ -143,7 +143,7 @@ class Places:
     """
 
     encoding: str | None = option(
-        None, "path of the encoding's file, if it has moved", metavar="FILE"
+        None, "file of your own encoding; not needed if it is shipped", metavar="FILE"
     )
     task: str | None = option(None, "path of the task's file, if it has moved", metavar="FILE")
     data: Mapping[str, Path] = option(

@@ -46,7 +46,7 @@ def is_damaged(place: Path) -> bool:
 
 
 def keep(model: Decoder, place: Path, encoding: Plugin, vocabulary: Vocabulary | Tokenizer) -> None:
-    """Write a model as a folder of transformers, completely or not at all.
+    """Write a model as a Hugging Face folder, completely or not at all.
 
     Args:
         model: the trained model.

@@ -1,4 +1,4 @@
-"""RULER in words: needles, variables, common words; up to 4 times the trained length (recall)."""
+"""RULER in words: needles, variables, common words; up to 4 times the training length (recall)."""
 
 import re
 from collections.abc import Mapping, Sequence

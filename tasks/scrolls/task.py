@@ -63,8 +63,8 @@ class Scrolls(Task):
     | model | trained from scratch | model of the task `perplexity`, fine-tuned |
     | trained | on all seven subsets together | on each subset, from the same start |
     | a row | document, questions, one answer | input, output |
-    | measured on | documents of 1, 2 and 4 times the trained length | the input, cut to fit |
-    | headline | score beyond the trained length, if the score at it passes `gate` | score |
+    | measured on | documents of 1, 2 and 4 times the training length | the input, cut to fit |
+    | headline | score beyond the training length, if the score at it passes `gate` | score |
 
     Built-in documents are lists of facts. An answer is one or two words from a single fact. In the
     first quarter of the training, documents have two facts (`builtin_rows`). A row of real data is
@@ -98,7 +98,7 @@ class Scrolls(Task):
             references, but at most a quarter of `train.length`.
         summary_tokens: maximum number of tokens of a summary; 0: as for `answer_tokens`.
         items: number of validation examples of each subset (and length), spread evenly; 0: all.
-        gate: score at the trained length from which the headline is ranked; built-in documents
+        gate: score at the training length from which the headline is ranked; built-in documents
             only.
     """
 

@@ -148,10 +148,34 @@ class Positions:
 
         For functions of the position ids, such as tables of cosines. The result must not depend on
         the layer, on `features` or on `state`.
+
+        Raises:
+            InputError: the function was called with other arguments before.
         """
         if compute not in self._kept:
-            self._kept[compute] = compute(*args)
-        return cast(Result, self._kept[compute])
+            self._kept[compute] = (args, compute(*args))
+        known, result = self._kept[compute]
+        if not _are_same(known, args):
+            raise InputError(
+                f"once({compute.__name__}, ...) was called with other arguments in this forward "
+                "pass: pass what differs to another function"
+            )
+        return cast(Result, result)
+
+
+def _are_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Return whether arguments are equal. All positions of a forward pass count as equal."""
+    if len(one) != len(other):
+        return False
+    for a, b in zip(one, other, strict=True):
+        if a is b or (isinstance(a, Positions) and isinstance(b, Positions)):
+            continue
+        if isinstance(a, Tensor) and isinstance(b, Tensor):
+            if a.shape != b.shape or a.dtype != b.dtype or not torch.equal(a, b):
+                return False
+        elif isinstance(a, Tensor) or isinstance(b, Tensor) or a != b:
+            return False
+    return True
 
 
 def in_order(tokens: int, device: torch.device) -> Positions:

@@ -302,3 +302,19 @@ def test_a_run_is_the_mean_of_its_cells_each_weighted_by_its_items() -> None:
     found = resample_items(runs, 5)
     assert found is not None
     np.testing.assert_allclose(found[0], [[13.0, 23.0, 33.0]] * 5)
+
+
+@pytest.mark.parametrize("more", [0.1, 0.5, 1e-3])
+def test_rounding_does_not_decide_on_equal_differences(more: float) -> None:
+    values = [1.1, 10.3, 60.7, 30.2, 5.9]
+    (found,) = compare(scores([[value + more for value in values], values]), [("A", "B")])
+    assert found.p_alone == smallest_flip_p(5) and not found.significant
+
+
+def test_scores_of_items_that_are_not_finite_are_not_resampled() -> None:
+    runs = RNG(0).normal(size=(4, 30))
+    assert resample_items([[Items("a", "f1", run)] for run in runs]) is not None
+    runs[1, 3] = np.nan
+    assert resample_items([[Items("a", "f1", run)] for run in runs]) is None
+    weightless = [[Items("a", "f1", run, np.zeros(30))] for run in RNG(0).normal(size=(4, 30))]
+    assert resample_items(weightless) is None

@@ -154,3 +154,14 @@ def test_cells_differ_in_any_of_their_fields() -> None:
         replace(cell, subset="e"),
     ]
     assert not any(other == cell or cell == other for other in others)
+
+
+def test_clusters_may_be_hashes_of_64_bits(tmp_path: Path) -> None:
+    hashes = np.array([2**62, 7, 2**62, 2**33, 7])
+    cell = Items("a", "f1", np.arange(5.0), clusters=hashes)
+    write_items(tmp_path / "items.parquet", [cell])
+    (read,) = read_items(tmp_path / "items.parquet")
+    assert read.clusters is not None
+    same = hashes[:, None] == hashes
+    assert np.array_equal(read.clusters[:, None] == read.clusters, same)
+    assert recompute([read]) == recompute([cell])

@@ -15,6 +15,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder import attention, blocked
 from pe_bench.decoder.attention import BACKENDS, attend, reason_against
 from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.decoder.logits import LogitTerms
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
@@ -307,3 +308,14 @@ def test_qk_norm_and_an_extra_loss() -> None:
         for block in model.layers:
             block.self_attn.q_proj.weight *= 10  # type: ignore[union-attr,operator]
     torch.testing.assert_close(model(tokens), before, rtol=1e-2, atol=1e-3)
+
+
+def test_a_layer_has_the_positions_of_its_table_only() -> None:
+    config = ModelConfig(layers=1, heads=2, width=16, mlp_width=16, train_length=8)
+    layer = AttentionLayer(config, plugins.load("encoding", "learned:rows=8").make)
+    layer.embed(torch.zeros(1, 8, 16))
+    with pytest.raises(InputError, match="this encoding has positions 0 to 7, not 8"):
+        layer.embed(torch.zeros(1, 9, 16))
+    model = Decoder(config, plugins.load("encoding", "learned:rows=8").make)
+    with pytest.raises(InputError, match="this encoding has positions 0 to 7, not -1"):
+        model(torch.ones(1, 3).long(), positions=torch.tensor([[-1, 0, 1]]))

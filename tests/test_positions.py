@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pe_bench.errors import InputError
-from pe_bench.positions import Positions
+from pe_bench.positions import Positions, in_order
 from pe_bench.visibility import EVERYTHING, Visibility
 
 LENGTH = 12
@@ -51,3 +51,18 @@ def test_visibility_takes_whole_numbers_only(wrong: dict[str, Any]) -> None:
     (name,) = wrong
     with pytest.raises(InputError, match=f"{name} must be (a whole number|at least [01]), not"):
         Visibility(**wrong)
+
+
+def test_once_refuses_other_arguments() -> None:
+    positions = in_order(5, torch.device("cpu"))
+
+    def add(ids: torch.Tensor, number: float) -> torch.Tensor:
+        return ids + number
+
+    first = positions.once(add, positions.query, 2.0)
+    assert positions.once(add, positions.query.clone(), 2.0) is first
+    for wrong in ((positions.query, 5.0), (positions.query + 1, 2.0), (positions.query,)):
+        with pytest.raises(
+            InputError, match=r"once\(add, \.\.\.\) was called with other arguments"
+        ):
+            positions.once(add, *wrong)

@@ -296,3 +296,63 @@ def test_all_is_expanded_in_its_place() -> None:
     found = plugins.expand(["rope", "tape-ablations", "all", first], "encoding")
     assert found == ["rope", "tape-ablations", first, *rest]
     assert plugins.expand(["rope", "rope"], "encoding") == ["rope"]
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ("sizes: list[int] = [1, 2]", r"has the type list\[int\]: annotate it with bool, int"),
+        ("sizes: tuple[int, ...] = (1,)", "has the type tuple"),
+        ("table: dict | None = None", "has the type"),
+        ("x: float = float('nan')", "has the default nan, which a spec cannot contain"),
+        ("x: int = (3,)", "has the default"),
+    ],
+)
+def test_an_option_that_a_spec_cannot_write_is_refused(
+    option: str, sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=sentence):
+        plugins.load("encoding", write_option(tmp_path, option))
+
+
+def write_option(folder: Path, option: str) -> str:
+    """Write an encoding with one option."""
+    file = folder / "mine.py"
+    file.write_text(
+        "from typing import *\nfrom pe_bench.api import Encoding\n\nclass Mine(Encoding):\n"
+        f"    def __init__(self, model, layer=0, *, {option}):\n"
+        "        super().__init__(model, layer)\n"
+    )
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("3", 3), ("2.5", 2.5), ("learned", "learned"), ("none", None)]
+)
+def test_an_option_may_have_one_of_several_types(text: str, value: Any, tmp_path: Path) -> None:
+    spec = write_option(tmp_path, "x: int | float | str | None = 1")
+    assert plugins.load("encoding", f"{spec}:x={text}").options["x"] == value
+
+
+def test_only_names_of_files_are_read_for_the_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    version = plugins.load("encoding", "rope:scaling=yarn,factor=2").version
+    (tmp_path / "yarn").write_text("a file with the name of a choice")
+    assert plugins.load("encoding", "rope:scaling=yarn,factor=2").version == version
+    table = tmp_path / "slopes.txt"
+    table.write_text("1")
+    spec = write_option(tmp_path, f"table: str = {str(table)!r}")
+    before = plugins.load("encoding", spec).version
+    table.write_text("42")
+    assert plugins.load("encoding", spec).version != before
+
+
+def test_a_file_name_with_a_control_character_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a\nb.py"
+    file.write_text(
+        "from pe_bench.api import Encoding\n\nclass Mine(Encoding):\n    shared = True\n"
+    )
+    with pytest.raises(InputError, match="control character"):
+        plugins.load("encoding", str(file))

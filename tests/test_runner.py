@@ -146,10 +146,10 @@ def test_every_draw_of_an_encoding_is_measured_under_the_seed_of_the_run(
 ) -> None:
     (tmp_path / "drawing.py").write_text(DRAWING)
     value = "float(model(torch.arange(8)[None]).square().mean())"
-    (tmp_path / "toy.py").write_text(TASK.replace(value, "model.encoding.eval_sample + 10 * seed"))
+    (tmp_path / "toy.py").write_text(TASK.replace(value, "model.encoding.eval_sample + 2 * seed"))
     assert toy("--seeds", "5", encodings=("./drawing.py",))[1] == ["batch", "batch", *"aaabbb"]
     rows = read_measurements(record(tmp_path, "drawing.py", 5)[1] / "rows.csv")
-    assert [row.value for row in rows] == [51, 51, 102]  # draws 0, 1 and 2
+    assert [row.value for row in rows] == [11, 11, 22]  # draws 0, 1 and 2
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from pe_bench.decoder.attention import BACKENDS, Backend, reason_against
 from pe_bench.decoder.block import Attention, Context
 from pe_bench.decoder.forward_pass import ForwardPass
 from pe_bench.decoder.model import MakeEncoding
+from pe_bench.decoder.token_positions import check_position_ids
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State
@@ -147,4 +148,5 @@ class AttentionLayer(nn.Module):
         ids = hooks.position_ids(self.encoding, tokens)  # (B or 1, T) or (B or 1, T, K)
         drawn = hooks.draw_positions(self.encoding, ids, torch.full((len(x),), x.shape[1]))
         is_arange = drawn is ids and not self.encoding.overrides("positions")
+        check_position_ids(self.encoding.max_position, drawn, x.shape[1] - 1 if is_arange else None)
         return Positions(drawn, drawn, is_arange=is_arange)

@@ -44,13 +44,13 @@ def find_positions(
         rows = torch.arange(len(index), device=index.device)[:, None]
         query = ids.expand(len(index), *ids.shape[1:])[rows, index]  # (B, T) or (B, T, K)
     if not drawn or ids.is_cpu:  # reading drawn ids on a GPU would synchronise with it
-        _refuse_past_table(encoding.max_position, query, length - 1 if is_arange else None)
+        check_position_ids(encoding.max_position, query, length - 1 if is_arange else None)
     # `visible` is passed explicitly: torch.compile cannot trace a dataclass as a default value.
     all_arange = is_arange and index is None
     return Positions(query, ids, index, visible=encoding.visible, is_arange=all_arange)
 
 
-def _refuse_past_table(limit: int | None, positions: Tensor, last: int | None) -> None:
+def check_position_ids(limit: int | None, positions: Tensor, last: int | None) -> None:
     """Check the ids of new tokens, (B or 1, T) or (B or 1, T, K).
 
     Args:
@@ -59,13 +59,16 @@ def _refuse_past_table(limit: int | None, positions: Tensor, last: int | None) -
         last: the largest id; None: it has to be read from the tensor.
 
     Raises:
-        InputError: an id is too large for the encoding.
+        InputError: an id is negative or too large for the encoding.
     """
     if limit is None:
         return
     if last is None:
         ids = positions if positions.dim() == 2 else positions[..., 0]
         last = int(ids.max())
+        first = int(ids.min())
+        if first < 0:
+            raise InputError(f"this encoding has positions 0 to {limit - 1}, not {first}")
     if last >= limit:
         raise InputError(
             f"this encoding has positions 0 to {limit - 1}, not {last}: "

@@ -185,7 +185,8 @@ def _resolve(
             if not problems.titles:  # otherwise `_check_folders` may have reported it
                 raise
         except CRASHES as error:
-            cause = warn(f"{plugin.label} failed, {describe_error(error)}")
+            cause = describe_error(error)
+            warn(f"{plugin.label} failed, {cause}")
             plan.outcomes.append(Outcome(plugin.label, "failed", cause=cause))
     wrong_path = any(not path.exists() for path in options.data.values())
     for label, reason in missing:

@@ -7,8 +7,9 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 from pe_bench.errors import InputError, suggest
@@ -86,7 +87,8 @@ def options_of(cls: type[Any]) -> list[inspect.Parameter]:
     default follow this option. An option without annotation has the type of its default.
 
     Raises:
-        InputError: an option has no annotation, and its default does not determine a type.
+        InputError: an option has no annotation, and its default does not determine a type; or its
+            type or default cannot be written in a spec.
     """
     found: dict[str, inspect.Parameter] = {}
     tables: Mapping[str, Mapping[str, type[Any]]] = getattr(cls, "option_tables", {})
@@ -105,7 +107,46 @@ def options_of(cls: type[Any]) -> list[inspect.Parameter]:
                         found.setdefault(field.name, field)
         if all(p.kind is not inspect.Parameter.VAR_KEYWORD for p in parameters):
             break
+    for option in found.values():
+        _check_option(cls, option)
     return list(found.values())
+
+
+def _check_option(cls: type[Any], option: inspect.Parameter) -> None:
+    """Check that a spec can give the values of an option.
+
+    Raises:
+        InputError: the type is not one of those that `convert` supports, or the default is not a
+            single value or is NaN.
+    """
+    if not all(map(_is_supported, _members(option.annotation))):
+        raise InputError(
+            f"the option '{option.name}' of {cls.__name__} has the type {option.annotation}: "
+            "annotate it with bool, int, float, str, Path, Literal, or one of these or None"
+        )
+    default = option.default
+    single = default is option.empty or default is None
+    single = single or isinstance(default, bool | int | float | str | Path | NestedSpec)
+    if not single or default != default:
+        raise InputError(
+            f"the option '{option.name}' of {cls.__name__} has the default {default!r}, which a "
+            "spec cannot contain: use a number, a text or None"
+        )
+
+
+def _members(annotation: Any) -> list[Any]:
+    """Return the types of a union without None, or the type itself."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return [arg for arg in typing.get_args(annotation) if arg is not type(None)]
+    return [annotation]
+
+
+def _is_supported(annotation: Any) -> bool:
+    if typing.get_origin(annotation) is Literal:
+        return True
+    if not isinstance(annotation, type):
+        return False
+    return issubclass(annotation, bool | int | float | str | Path | NestedSpec)
 
 
 def _type_of_default(cls: type[Any], option: inspect.Parameter) -> type[Any]:
@@ -163,7 +204,7 @@ def convert(text: str, annotation: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         if text.lower() == "none":
             return None
-        return convert(text, next(arg for arg in args if arg is not type(None)))
+        return _convert_to_first(text, _members(annotation))
     if origin is Literal:
         values = {str(arg): arg for arg in args}
         if text not in values:
@@ -178,6 +219,21 @@ def convert(text: str, annotation: Any) -> Any:
     if annotation is float:
         return _number(text)
     return annotation(text)
+
+
+def _convert_to_first(text: str, annotations: Sequence[Any]) -> Any:
+    """Convert a text to the first of several types of which it is a value.
+
+    Raises:
+        ValueError: it is a value of none.
+    """
+    wrong = []
+    for annotation in annotations:
+        try:
+            return convert(text, annotation)
+        except ValueError as error:
+            wrong.append(str(error))
+    raise ValueError(" or ".join(wrong))
 
 
 def show(value: Any) -> str:

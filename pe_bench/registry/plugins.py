@@ -12,11 +12,12 @@ import ast
 import inspect
 import re
 import types
-from collections.abc import Mapping, Sequence
+import typing
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from pe_bench.errors import PACKAGE, PLUGINS, FaultyPlugin, InputError, as_exception, suggest
 from pe_bench.registry import importing
@@ -33,7 +34,8 @@ from pe_bench.registry.options import (
     show,
     split_spec,
 )
-from pe_bench.system.text import FORBIDDEN, printable
+from pe_bench.system.schema import is_line
+from pe_bench.system.text import printable
 
 __all__ = [
     "EncodingSpec",
@@ -214,6 +216,7 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     _refer_to_related(kind, where, known, given)
     _refuse_positional(where, cls, known, given)
     options = convert_options(where, known, given)
+    choices = {name for name, p in known.items() if typing.get_origin(p.annotation) is Literal}
     defaults = {name: p.default for name, p in known.items()}
     if preset in getattr(cls, "presets", {}):
         of_preset = cls.presets[preset]
@@ -230,7 +233,7 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     label = _name(kind, where, cls)
     if shown:
         label += ":" + ",".join(shown)
-    version = _version(cls, kind, where, options, defaults)
+    version = _version(cls, kind, where, {**defaults, **options}, choices)
     return Plugin(kind, label, changed, cls, version, _file_of(cls), spec)
 
 
@@ -330,11 +333,14 @@ def _name(kind: Kind, where: str, cls: type[Any]) -> str:
     name = path.resolve().name if path.is_dir() else path.name
     if kind == "encoding" and vars(cls).get("name"):
         name = str(vars(cls)["name"])
-        if UNUSABLE.fullmatch(name) or FORBIDDEN.search(name):
-            raise InputError(
-                f"{where}: the name '{printable(name)}' must have a letter or digit, and no colon, "
-                "comma, equals sign or control character"
-            )
+        usable = not UNUSABLE.fullmatch(name)
+    else:
+        usable = True
+    if not usable or not is_line(name):
+        raise InputError(
+            f"{printable(where)}: the name '{printable(name)}' must have a letter or digit, and "
+            "no colon, comma, equals sign or control character"
+        )
     if name.replace("_", "-") in names(kind):
         raise InputError(f"{where}: '{name}' is the name of a shipped {kind}: give another name")
     return name
@@ -352,10 +358,16 @@ def _version(
     cls: type[Any],
     kind: Kind,
     where: str,
-    given: Mapping[str, Any],
-    defaults: Mapping[str, Any],
+    options: Mapping[str, Any],
+    choices: Container[str],
 ) -> str:
-    """Return the version of the code, and of the encodings and files that options name."""
+    """Return the version of the code, and of the encodings and files that options name.
+
+    Args:
+        cls, kind, where: the plugin.
+        options: all options with their values.
+        choices: names of options with fixed choices, which name no files.
+    """
     classes = dict.fromkeys(_ancestors(kind, cls))
     sources = find_sources([_file_of(c) for c in classes if _is_plugin(c)], PACKAGE)
     for folder, name in sources.shipped:
@@ -366,8 +378,8 @@ def _version(
     number = 1 + sum(vars(c).get("version", 1) - 1 for c in classes)
     own = sources.own
     parts = []
-    for value in given.values():
-        if isinstance(value, NestedSpec):
+    for name, value in options.items():
+        if isinstance(value, NestedSpec) or name in choices:
             continue  # encodings are handled below; a task is part of the settings
         if isinstance(value, str | Path) and len(str(value)) < 256 and Path(value).is_file():
             parts.append(importing.digest_of(Path(value)))
@@ -376,7 +388,7 @@ def _version(
         own += [path for path in inner if path.suffix == ".py" and path not in own]
         parts += [importing.digest_of(path) for path in inner if path.suffix != ".py"]
     versions = [f"{number}-{fingerprint(own, parts)}" if own or parts else str(number)]
-    for value in (dict(defaults) | dict(given)).values():
+    for value in options.values():
         if isinstance(value, EncodingSpec):
             versions.append(load("encoding", value).version)
     return "+".join(versions)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe_bench.errors import InputError
-from pe_bench.results.intervals import Z95, average, ratio, wilson
+from pe_bench.results.intervals import Z95, Numbers, average, ratio, wilson
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.parquet import read_table
 from pe_bench.system.files import write_atomic
@@ -226,7 +226,7 @@ def write_items(
     table["values"] = pa.array(flat, pa.list_(pa.float32()))
     weights = [None if c.weights is None else c.weights.astype(np.float32) for c in items]
     table["weights"] = pa.array(weights, pa.list_(pa.float32()))
-    clusters = [None if c.clusters is None else c.clusters.astype(np.int32) for c in items]
+    clusters = [None if c.clusters is None else _numbered(c.clusters) for c in items]
     table["clusters"] = pa.array(clusters, pa.list_(pa.int32()))
     content = pa.BufferOutputStream()
     # Dictionary encoding is smallest for few different values (right or wrong). For losses,
@@ -240,6 +240,13 @@ def write_items(
         use_byte_stream_split=["values.list.element"] if parted else False,
     )
     write_atomic(path, content.getvalue().to_pybytes())
+
+
+def _numbered(clusters: Numbers) -> Numbers:
+    """Number clusters from 0 on if their ids do not fit into 32 bits, such as hashes."""
+    if clusters.size and np.abs(clusters).max() > np.iinfo(np.int32).max:
+        clusters = np.unique(clusters, return_inverse=True)[1]
+    return clusters.astype(np.int32)
 
 
 def read_items(path: Path) -> list[Items]:

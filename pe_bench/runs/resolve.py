@@ -17,6 +17,7 @@ from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin, TaskSpec
 from pe_bench.results.identity import digest_settings
 from pe_bench.results.views import Headline
+from pe_bench.runs.declared import check_declared
 from pe_bench.runs.initial_weights import Adapted, Pretrained, load_pretrained
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.tuning import Tuning, default_rates
@@ -128,9 +129,11 @@ def resolve(
         context = replace(context, untrained=True)
     with as_exception():
         task: Task = plugin.cls.make(context, **plugin.options)
-    assert task.subsets  # raises an InputError if the user named a subset that does not exist
     if not isinstance(getattr(task, "headline", None), Headline):
         raise InputError(f"{plugin.label} has no headline, such as Headline('exact_match', 'test')")
+    with as_exception():
+        check_declared(task, plugin.label)
+    assert task.subsets  # raises an InputError if the user named a subset that does not exist
     if shape and not isinstance(task.vocabulary, Tokenizer):
         raise InputError(NO_CHECKPOINT)
     model = start.model if start else _shape(options, preset, task, shape)

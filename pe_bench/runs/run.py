@@ -15,6 +15,7 @@ from pe_bench.errors import CRASHES, InputError, SavingError, TimedOut, as_excep
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.record import RunRecord, Status
+from pe_bench.results.row_checks import check_rows
 from pe_bench.runs.distributed import Ranks
 from pe_bench.runs.evaluation import evaluate
 from pe_bench.runs.failures import Failures, FirstStepFailure, SharedFailure
@@ -255,7 +256,9 @@ class Run:
         if measured.rows:
             try:
                 summary = self.resolved.task.summarize(measured.rows)
+                check_rows([*measured.rows, *summary], self.resolved.task.metrics)
             except CRASHES as error:
+                summary = []
                 failures.add("summary", error)
         return Evaluation([*measured.rows, *summary], items=measured.items)
 
@@ -327,6 +330,7 @@ class Run:
         found, seconds = evaluate(
             model, task, subset, self.seed, self.files, self.precision, self.limit
         )
+        check_rows(found.rows, task.metrics)
         cost = {
             "training": trained.cost(),
             "evaluation_seconds": round(seconds, 3),

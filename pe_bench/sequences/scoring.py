@@ -11,6 +11,7 @@ from torch import Tensor
 from pe_bench.config import IGNORE
 from pe_bench.decoder.generation import NotFiniteError, largest
 from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError
 from pe_bench.results.intervals import Numbers
 from pe_bench.sequences.rows import Mask, Sequences
 from pe_bench.text.tokenizer import TokenIds
@@ -68,6 +69,10 @@ class Scores:
         return parts
 
 
+SCORED = ("exact_match", "token_accuracy", "accuracy", "correct_prefix", "string_match_all")
+"""The metrics of `item_scores`."""
+
+
 def item_scores(metric: str, scores: Scores) -> tuple[Numbers, Numbers]:
     """Return each item's contribution to the sum of a metric, and its weight, both (N,).
 
@@ -78,6 +83,9 @@ def item_scores(metric: str, scores: Scores) -> tuple[Numbers, Numbers]:
     | `accuracy` | correct tokens of all items together under teacher forcing |
     | `correct_prefix` | tokens of an item before its first mistake, mean over items |
     | `string_match_all` | answers of an item that occur in the output, mean over items |
+
+    Raises:
+        InputError: another metric.
     """
     ones = np.ones(len(scores.counts), dtype=np.int64)
     if metric == "exact_match":
@@ -87,7 +95,9 @@ def item_scores(metric: str, scores: Scores) -> tuple[Numbers, Numbers]:
     assert scores.correct is not None
     if metric in ("token_accuracy", "string_match_all"):
         return scores.correct / scores.counts, ones
-    return scores.correct, scores.counts
+    if metric == "accuracy":
+        return scores.correct, scores.counts
+    raise InputError(f"there is no metric '{metric}': choose from {', '.join(SCORED)}")
 
 
 @torch.inference_mode()

@@ -38,6 +38,7 @@ from pe_bench.stats.significance import (
 
 RESAMPLES = 2000
 MOST_LETTERS = 100  # more of them cannot be read
+EQUAL = 1e-9  # relative size of differences between equal numbers, by rounding
 WEIGHTS_AT_ONCE = 4_000_000  # maximum number of weights in memory while items are resampled
 
 
@@ -106,7 +107,8 @@ def resample_items(
         resamples: number of resamples, B.
 
     Returns:
-        The means (B, R) and the number of clusters; None: cells or items differ between runs.
+        The means (B, R) and the number of clusters; None: cells or items differ between runs, or a
+        score is not finite.
     """
     first = runs[0] if runs else []
     places = [cell.place for cell in first]
@@ -119,6 +121,9 @@ def resample_items(
         sums = [cell.cluster_sums() for cell in cells]
         weights = sums[0][1]  # (C,)
         if any(not np.array_equal(other, weights) for _, other in sums):
+            return None
+        finite = all(np.isfinite(above).all() for above, _ in sums)
+        if not finite or not weights.sum() > 0:
             return None
         values = np.stack([above for above, _ in sums], axis=1)  # (C, R, K)
         clusters += len(weights)
@@ -249,6 +254,8 @@ def _difference(scores: Scores, first: str, second: str) -> Difference:
         return Difference(first, second, math.nan, math.nan, math.nan, 0)
     value = float(differences.mean())
     from_seeds = float(differences.var(ddof=1)) / seeds if seeds > 1 else 0.0
+    if from_seeds <= (EQUAL * float(np.abs(scores.values[[one, other]][:, both]).max())) ** 2:
+        from_seeds = 0.0  # differences that are equal up to rounding
     spread = math.sqrt(from_seeds * seeds) if seeds > 1 else math.nan
     from_items = 0.0
     if scores.resampled is not None:

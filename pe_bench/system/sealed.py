@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,6 +45,15 @@ class DamagedError(Exception):
         self.why = why
 
 
+def plain_number(value: object) -> object:
+    """Return a number of another package, such as NumPy, as one of Python; all else as text."""
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    return str(value)
+
+
 def write_sealed(
     path: Path, content: Mapping[str, Any], *, of: str, files: Iterable[Path] = ()
 ) -> None:
@@ -59,7 +69,7 @@ def write_sealed(
         sums = {file.relative_to(path.parent).as_posix(): _flushed_sum(file) for file in files}
     # The seal is computed from the JSON content: keys are strings, tuples are lists.
     seal = {"schema": SCHEMA, "of": of, "files": sums}
-    kept = json.loads(json.dumps({**content, **seal}, default=str))
+    kept = json.loads(json.dumps({**content, **seal}, default=plain_number))
     write_json(path, kept | {"sha256": _seal(kept)})
 
 

@@ -17,6 +17,7 @@ from pe_bench.batch import Batch
 from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
+from pe_bench.errors import InputError
 from pe_bench.system import environment
 from pe_bench.system.console import progress, warn
 from pe_bench.system.time_limit import TimeLimit
@@ -249,7 +250,9 @@ class GradientAccumulator:
         rows = min(self.micro_batch or size, size)
         # Targets stay on the CPU, where counting them does not wait for the device.
         tokens_on_device = batch.tokens.to(self.fabric.device, non_blocking=True)  # (B, T)
-        count = (batch.targets != IGNORE).sum().clamp(min=1)
+        count = (batch.targets != IGNORE).sum()
+        if not count:
+            raise InputError(f"the batch of step {step} has no target, so it trains nothing")
         total = torch.zeros((), device=self.fabric.device)
         is_out_of_memory = False
         micro_batches = zip(tokens_on_device.split(rows), batch.targets.split(rows), strict=True)

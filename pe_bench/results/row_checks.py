@@ -1,0 +1,73 @@
+"""Checks of the numbers that a task returns, before they are stored."""
+
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any, get_args
+
+from pe_bench.errors import InputError
+from pe_bench.results.measurement import Measurement, Status
+from pe_bench.results.metrics import Metric, describe_metric
+from pe_bench.system.schema import is_line
+
+ROUNDING = 1e-6
+"""How far a percentage may be outside 0 to 100."""
+
+
+def check_rows(rows: Sequence[Measurement], metrics: Mapping[str, Metric]) -> None:
+    """Check the rows that `evaluate` or `summarize` of a task returned.
+
+    Args:
+        rows: the rows.
+        metrics: the task's own metrics.
+
+    Raises:
+        InputError: a value is not a finite number or is an impossible percentage, a field has a
+            wrong type, or two rows have the same place.
+    """
+    places = set()
+    for row in rows:
+        if not isinstance(row, Measurement):
+            raise InputError(f"a row must be a Measurement, not {row!r:.100}")
+        name = f"the row of {row.subset!r}, {row.metric!r}"
+        if row.length is not None:
+            name += f", length {row.length}"
+        wrong = _find_wrong_field(row)
+        if wrong:
+            raise InputError(f"{name} has {wrong}")
+        metric = metrics.get(row.metric) or describe_metric(row.metric)
+        is_percentage = metric.unit == "%" and metric.higher_is_better
+        if is_percentage and not -ROUNDING <= row.value <= 100 + ROUNDING:
+            raise InputError(f"{name} has {row.value:g} %, but a score is 0 to 100 %")
+        place = (row.subset, row.metric, row.length, row.second_axis)
+        if place in places:
+            raise InputError(f"{name} occurs twice: a place needs one number")
+        places.add(place)
+
+
+def _find_wrong_field(row: Measurement) -> str:
+    """Return what is wrong with a field of a row; empty: nothing."""
+    for name in ("subset", "metric", "second_axis"):
+        text = getattr(row, name)
+        if not is_line(text):
+            return f"the {name} {text!r}, which must be one line without control characters"
+    if not _is_number(row.value) or not math.isfinite(row.value):
+        return f"the value {row.value!r}, which must be a finite number"
+    if not _is_whole(row.n) or row.n < 0:
+        return f"n = {row.n!r}, which must be a whole number of items"
+    if row.length is not None and (not _is_whole(row.length) or row.length < 0):
+        return f"the length {row.length!r}, which must be a whole number of at least 0, or None"
+    for name in ("stderr", "ci_low", "ci_high"):
+        if not _is_number(getattr(row, name)):
+            return f"{name} = {getattr(row, name)!r}, which must be a number"
+    if row.status not in get_args(Status):
+        return f"the status {row.status!r}, which must be one of {', '.join(get_args(Status))}"
+    return ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)

@@ -1,0 +1,68 @@
+"""Checks of what a task declares, before anything is trained."""
+
+import json
+
+from pe_bench.errors import InputError
+from pe_bench.results.metrics import describe_metric
+from pe_bench.results.record import RunRecord
+from pe_bench.system.files import slug
+from pe_bench.system.schema import WrongError
+from pe_bench.system.sealed import plain_number
+from pe_bench.task import Task
+
+
+def check_declared(task: Task, label: str) -> None:
+    """Check the subsets, the headline and all else of a task that records of its runs contain.
+
+    Raises:
+        InputError: two subsets would share files, the headline has no direction, or a record
+            with a declared value could not be read.
+    """
+    _check_subsets(task)
+    metric = task.metrics.get(task.headline.metric) or describe_metric(task.headline.metric)
+    if metric.higher_is_better is None:
+        raise InputError(
+            f"the task is ranked by {task.headline.metric}, for which it is unknown whether higher "
+            "is better: add it to `metrics`"
+        )
+    record = RunRecord(
+        status="done",
+        task=label,
+        encoding="any",
+        seed=0,
+        preset=task.context.preset,
+        protocol=task.context.protocol,
+        data={"label": task.data_label},
+        settings_digest="0",
+        encoding_version="0",
+        headline=task.headline,
+        views=task.views,
+        metrics=dict(task.metrics),
+        axes=dict(task.axes),
+        measures_time=task.measures_time,
+        gate=task.gate,
+        max_train_axis=task.max_train_axis,
+        unavailable=dict(task.unavailable),
+    )
+    try:
+        RunRecord.from_json(json.loads(json.dumps(record.to_json(), default=plain_number)))
+    except WrongError as error:
+        raise InputError(f"no record could be made of the task's runs: {error}") from None
+
+
+def _check_subsets(task: Task) -> None:
+    """Check that the files of subsets have different names, also where case does not count."""
+    files: dict[str, str] = {}
+    for subset in task.all_subsets:
+        if not isinstance(subset, str) or not subset:
+            raise InputError(f"the task has the subset {subset!r}: a subset needs a name")
+        other = files.setdefault(slug(subset).lower(), subset)
+        if other != subset:
+            raise InputError(
+                f"the files of the subsets '{other}' and '{subset}' would have the same name: "
+                "rename one"
+            )
+    if len(files) < len(task.all_subsets):
+        raise InputError(f"the task names a subset twice: {', '.join(task.all_subsets)}")
+    if not files:
+        raise InputError("the task has no subsets: `all_subsets` needs at least one name")

@@ -101,6 +101,8 @@ class Encoding(nn.Module):
         super().__init__()
         self.model = model
         self.layer = layer
+        self.made_from = ""
+        """Spec of which it is an instance; empty: its class was called directly."""
         self.train_positions = train_positions
         self.max_train_position = max_train_position
         self.eval_positions = eval_positions

@@ -35,6 +35,11 @@ def test_a_leak_is_found_wherever_the_encoding_acts(spec: str, tmp_path: Path) -
     assert found is not None and LEAK in found
 
 
+def test_rows_of_a_batch_that_see_each_other_are_found(tmp_path: Path) -> None:
+    found = find_fault(plugins.load("encoding", write(tmp_path, "k + k.flip(0)")))
+    assert found is not None and "another row of a batch changes the outputs" in found
+
+
 @pytest.mark.parametrize(
     "keys",
     [

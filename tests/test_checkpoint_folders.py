@@ -1,6 +1,7 @@
 """Folders of models: a saved model is read again with the same bits, and damage is refused."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,7 +85,15 @@ def test_the_spec_of_a_used_model_is_accepted(spec: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("made", "said"),
-    [("tape:base=500000", "tape"), ("alibi", "rope"), ("rope:base=5", "rope"), ("fire", "t5")],
+    [
+        ("tape:base=500000", "tape"),
+        ("alibi", "rope"),
+        ("rope:base=5", "rope"),
+        ("fire", "t5"),
+        ("cable:scaled=false", "cable"),
+        ("hybrid:window=5,first=3", "hybrid"),
+        ("rope:scaling=dynamic-ntk,factor=2", "rope"),
+    ],
 )
 def test_another_spec_is_refused(made: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"the encoding of the model is not '{said}'"):
@@ -250,6 +259,19 @@ def test_a_state_dict_of_a_llama_is_loaded(prefix: str, tied: bool) -> None:
     weights[f"{prefix}norm.weight"] = torch.ones(63)
     with pytest.raises(InputError, match=r"norm.weight is \(63,\), but the decoder's is \(64,\)"):
         load_llama(model, weights)
+
+
+def test_weights_that_contradict_each_other_are_refused() -> None:
+    weights = dict(small("nope").state_dict())
+    twice = weights | {"model.norm.weight": weights["norm.weight"] + 1}
+    with pytest.raises(InputError, match="the weights contain norm.weight twice"):
+        load_llama(small("nope"), twice)
+    broken = weights | {"norm.weight": torch.full((64,), math.nan)}
+    with pytest.raises(InputError, match="norm.weight has values that are NaN or infinite"):
+        load_llama(small("nope"), broken)
+    tied = Decoder(replace(small("nope").config, tied_embeddings=True), Encoding)
+    with pytest.raises(InputError, match="the model has tied embeddings, but the weights have"):
+        load_llama(tied, weights)
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])

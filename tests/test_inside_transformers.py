@@ -173,6 +173,24 @@ def test_generation_with_padding_is_that_of_transformers(
 
 @torch.no_grad()
 @pytest.mark.parametrize(
+    "wrong",
+    [
+        [[1, 1, 1, 1, 1], [1, 1, 0, 0, 1]],  # padding on the right
+        [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]],  # hides a new token
+        [[0, 1, 1, 1, 1], [1, 1, 1, 1, 1]],  # hides an old token
+        [[1], [1]],
+    ],
+)
+def test_with_a_cache_only_padding_on_the_left_is_hidden(wrong: list[list[int]]) -> None:
+    model = put(reference("llama 3.1"), "rope")
+    rows = tokens(2)[:, :4]
+    cache = model(rows, use_cache=True).past_key_values
+    with pytest.raises(InputError, match="with a cache, attention_mask needs a column for each"):
+        model(rows[:, :1], attention_mask=torch.tensor(wrong), past_key_values=cache)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
     "spec", ["tape", "alibi", "fox", "randpe", "rope:scaling=dynamic-ntk,factor=2"]
 )
 def test_generation_is_that_of_the_decoder(spec: str) -> None:

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from pe_bench.checks.differences import first_difference
 from pe_bench.checks.encodings import causal, repeatable
 from pe_bench.checks.subject import Subject, layer_outputs, training_outputs
 from pe_bench.decoder.model import Decoder
@@ -16,9 +17,9 @@ def find_fault(plugin: Plugin) -> str | None:
     """Return a sentence on the first fault of an encoding, or None.
 
     The faults are hooks that change settings of torch, weights that a forward pass creates, and
-    outputs that depend on later tokens. Shipped encodings are not tested. An encoding that does
-    not work in the small model of `pe-bench check` cannot be tested, and the outputs of a random
-    one cannot be compared.
+    outputs that depend on later tokens or on other rows of a batch. Shipped encodings are not
+    tested. An encoding that does not work in the small model of `pe-bench check` cannot be tested,
+    and the outputs of a random one cannot be compared.
     """
     try:
         with torch.random.fork_rng(devices=[]), keeping_torch_settings("the encoding"):
@@ -71,9 +72,15 @@ def _find_late_weights(model: Decoder, subject: Subject) -> str | None:
     return None
 
 
+@torch.no_grad()
 def _find_leak(subject: Subject) -> str | None:
-    """Return a sentence on outputs that depend on later tokens."""
+    """Return a sentence on outputs that depend on later tokens or on other rows of a batch."""
     if repeatable(subject):
         return None
     leak = causal(subject)
+    if leak is None:
+        model, tokens = subject.model(), subject.tokens()
+        alone = layer_outputs(model, tokens[:1])
+        together = [outputs[:1] for outputs in layer_outputs(model, tokens)]
+        leak = first_difference(together, alone, "another row of a batch changes the outputs")
     return leak and f"its results would be wrong: {leak}; correct that, and see pe-bench check"

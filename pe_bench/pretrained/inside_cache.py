@@ -58,6 +58,22 @@ class DecoderCache(transformers.Cache):  # type: ignore[misc]
         if not bool((position_ids == next_ids - self.padding[:, None]).all()):
             raise InputError("position_ids must continue those of the tokens in the cache")
 
+    def check_mask(self, attention_mask: Tensor | None, new: int) -> None:
+        """Check that a mask hides only the padding at the start, for `new` further tokens.
+
+        Raises:
+            InputError: it has another shape, or hides another token.
+        """
+        if attention_mask is None:
+            return
+        columns = torch.arange(self.seen + new, device=attention_mask.device)
+        expected = columns >= self.padding[:, None]  # (B, tokens so far)
+        if attention_mask.shape != expected.shape or (attention_mask.bool() != expected).any():
+            raise InputError(
+                "with a cache, attention_mask needs a column for each token so far, with zeros "
+                "only at padding on the left"
+            )
+
     def go_on(self, model: Decoder, tokens: Tensor) -> Tensor:
         """Return hidden states, (B, T, C), of further tokens (B, T)."""
         self.seen += tokens.shape[1]

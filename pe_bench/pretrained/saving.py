@@ -67,10 +67,12 @@ def save_checkpoint(
 
 
 def _is_same(encoding: nn.Module, other: nn.Module) -> bool:
-    """Return whether two encodings have the same class, and the same settings and constants.
+    """Return whether two encodings have the same spec, or if it is unknown, equal attributes.
 
     Weights and buffers that are saved with the model are not compared.
     """
+    if getattr(encoding, "made_from", ""):
+        return bool(encoding.made_from == other.made_from)
     ours, theirs = dict(encoding.named_modules()), dict(other.named_modules())
     if ours.keys() != theirs.keys():
         return False

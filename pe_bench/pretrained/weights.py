@@ -30,11 +30,20 @@ def load_llama(model: Decoder, state_dict: Mapping[str, Tensor]) -> None:
     the embeddings are tied and also used for the head.
 
     Raises:
-        InputError: weights are missing, left over, or of another shape.
+        InputError: weights are missing, left over, given twice, not finite, or of another shape;
+            or the model has tied embeddings and the weights do not.
     """
     weights: dict[str, Tensor] = {}
     for name, tensor in state_dict.items():
-        weights |= {part.name: tensor for part in LLAMA.parts(name)}
+        for part in LLAMA.parts(name):
+            if part.name in weights:
+                raise InputError(f"the weights contain {part.name} twice: leave one out")
+            if not tensor.isfinite().all():
+                raise InputError(f"{name} has values that are NaN or infinite")
+            weights[part.name] = tensor
+    is_tied = model.config.tied_embeddings and {HEAD, EMBEDDINGS} <= weights.keys()
+    if is_tied and not torch.equal(weights[HEAD], weights[EMBEDDINGS]):
+        raise InputError("the model has tied embeddings, but the weights have another head")
     if EMBEDDINGS in weights:
         weights.setdefault(HEAD, weights[EMBEDDINGS])
     check_shapes(model, {name: tuple(tensor.shape) for name, tensor in weights.items()})
@@ -113,6 +122,8 @@ def check_files(
                     continue
                 if part.name == HEAD and model.config.tied_embeddings:
                     continue  # some files contain the same matrix twice
+                if part.name in shapes:
+                    raise InputError(f"the weights contain {part.name} twice")
                 shapes[part.name] = part.shape(shape)
                 files.setdefault(path, {}).setdefault(name, []).append(part)
         check_shapes(model, shapes, with_encoding=with_encoding)

@@ -111,6 +111,7 @@ class Plugin:
                 f"{self.cls.__name__}.__init__ has to begin with super().__init__(model, layer)"
             )
         check_counts(made)
+        made.made_from = self.label
         return made
 
     def without_options(self) -> "Plugin":

@@ -18,6 +18,7 @@ def difference(actual: Tensor, expected: Tensor, what: str, least: float = 1e-30
 def first_difference(actual: list[Tensor], expected: list[Tensor], what: str) -> str | None:
     """Compare the outputs of all layers and name the first layer that differs."""
     for layer, (one, other) in enumerate(zip(actual, expected, strict=True)):
-        if wrong := difference(one, other, what):
+        wrong = difference(one, other, what)
+        if wrong is not None:
             return f"{wrong}, first in layer {layer}"
     return None

@@ -175,11 +175,13 @@ def backends(subject: Subject) -> str | None:
         for backend in _serving(model, tokens):
             outputs, others = outputs_and_gradients(model, tokens, backend)
             changes = f"backend {backend} changes"
-            if wrong := difference(outputs, expected, f"{changes} the outputs"):
+            wrong = difference(outputs, expected, f"{changes} the outputs")
+            if wrong is not None:
                 return wrong
             for name, gradient in gradients.items():
                 what = f"{changes} the gradient of {name}"
-                if wrong := difference(others[name], gradient, what, least):
+                wrong = difference(others[name], gradient, what, least)
+                if wrong is not None:
                     return wrong
     return None
 

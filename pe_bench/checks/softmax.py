@@ -32,7 +32,8 @@ def out_of_sight(subject: Subject) -> str | None:
         changed = torch.where(seen, x, other)  # (B, T, C)
         after = layer.attend(changed, tokens=tokens)[0][:, -1]  # (B, C)
         what = f"keys outside of `visible` change the output of layer {index}"
-        if wrong := difference(after, before, what):
+        wrong = difference(after, before, what)
+        if wrong is not None:
             return wrong
     if not checked:
         raise NotApplicable("sees all tokens")

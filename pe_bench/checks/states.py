@@ -40,7 +40,8 @@ def permutation(subject: Subject) -> str | None:
         actual = update(*_map_tensors(args, lambda t: t[..., order, :]))
         expected = _map_tensors(returned, lambda t: t[..., order, :])
         for one, other in zip(_tensors(actual), _tensors(expected), strict=True):
-            if wrong := difference(one, other, "the order of the tokens changes a state"):
+            wrong = difference(one, other, "the order of the tokens changes a state")
+            if wrong is not None:
                 return wrong
     return None
 

@@ -61,11 +61,13 @@ def ids(subject: TaskSubject) -> str | None:
             if not counted.numel():
                 return f"step {step} has no target that counts"
             for name, found in (("tokens", tokens), ("targets", counted)):
-                if wrong := _outside(found, size):
+                wrong = _outside(found, size)
+                if wrong:
                     return f"the {name} of a batch {wrong}"
     for subset, observed in subject.observed.items():
         for tokens in observed.inputs:
-            if wrong := _outside(tokens, size):
+            wrong = _outside(tokens, size)
+            if wrong:
                 return f"the tokens that {subset} is evaluated on {wrong}"
     return None
 

@@ -88,8 +88,10 @@ def attend(
     biased = automatic and _is_short_with_bias(q, k, terms)
     if backend == "auto":
         backend = fastest(q, v, terms)
-    elif reason := reason_against(backend, q, v, terms):
-        raise InputError(_refusal(backend, reason, q, v, terms))
+    else:
+        reason = reason_against(backend, q, v, terms)
+        if reason is not None:
+            raise InputError(_refusal(backend, reason, q, v, terms))
     k = repeat_heads(k, q.shape[1])  # (B, H, S, D)
     v = repeat_heads(v, q.shape[1])  # (B, H, S, E)
     try:
@@ -101,8 +103,10 @@ def attend(
         backend = fastest(q, v, terms)  # without flex, which is known not to compile
         warnings.warn(f"using backend {backend} instead of flex: {error}", stacklevel=2)
         out = _attend(backend, q, k, v, terms)
-    if not torch.compiler.is_compiling() and (used := _used.get()) is not None:
-        used.append(backend)
+    if not torch.compiler.is_compiling():
+        used = _used.get()
+        if used is not None:
+            used.append(backend)
     return out
 
 
@@ -164,7 +168,8 @@ def reason_against(
 
 
 def _reason_against_sdpa(q: Tensor, terms: LogitTerms) -> str | None:
-    if reason := _reason_against_fusing(terms):
+    reason = _reason_against_fusing(terms)
+    if reason is not None:
         return reason
     if terms.sink is not None and terms.separable is not None:
         return "the encoding adds both c_i - c_j and a sink"
@@ -185,7 +190,8 @@ def _sdpa_copies(q: Tensor, v: Tensor, terms: LogitTerms) -> bool:
 
 
 def _reason_against_flex(q: Tensor, v: Tensor, terms: LogitTerms) -> str | None:
-    if reason := _reason_against_fusing(terms):
+    reason = _reason_against_fusing(terms)
+    if reason is not None:
         return reason
     if terms.bias is not None:
         return "the encoding's bias depends on more than the distance"

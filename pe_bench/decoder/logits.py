@@ -142,8 +142,10 @@ def unmasked_logits(
     if terms.by_distance is not None:
         bias = reversed_toeplitz(terms.by_distance, q.shape[2], k.shape[2])  # (H, T, S)
         scores = scores + (bias if reversed_queries else bias.flip(-2))
-    if terms.bias is not None and (bias_of_pairs := terms.bias(positions)) is not None:
-        scores = scores + bias_of_pairs
+    if terms.bias is not None:
+        bias_of_pairs = terms.bias(positions)
+        if bias_of_pairs is not None:
+            scores = scores + bias_of_pairs
     if terms.rewrite is not None:
         scores = terms.rewrite(scores, q, k, positions)
     return scores

@@ -201,7 +201,8 @@ def check_shapes(
                 f"{name} is {shapes[name]}, but the decoder's is {shape}: make the decoder's "
                 "ModelConfig equal to the Llama's config.json"
             )
-    if left := sorted(set(shapes) - set(expected)):
+    left = sorted(set(shapes) - set(expected))
+    if left:
         raise InputError(
             f"the decoder has no place for {left[0]} ({len(left)} weights in all): only a plain "
             "Llama fits"

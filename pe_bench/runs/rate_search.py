@@ -105,7 +105,10 @@ class Search:
 
         seeds = self.tuning.seeds
         trials: dict[Candidate, list[Trial]] = {}
-        while candidate := propose(worst_losses(trials), self.tuning.lr, values, default):
+        while True:
+            candidate = propose(worst_losses(trials), self.tuning.lr, values, default)
+            if candidate is None:
+                break
             trials[candidate] = [run(candidate, seeds[0], first=True)]
         extensions = 0
         while True:

@@ -238,10 +238,12 @@ def cache_folder() -> Path:
     Raises:
         InputError: there is no home folder, and no environment variable names another one.
     """
-    if given := os.environ.get("PE_BENCH_CACHE"):
-        return Path(given)
-    if given := os.environ.get("XDG_CACHE_HOME"):
-        return Path(given) / "pe-bench"
+    own_cache = os.environ.get("PE_BENCH_CACHE")
+    if own_cache:
+        return Path(own_cache)
+    all_caches = os.environ.get("XDG_CACHE_HOME")
+    if all_caches:
+        return Path(all_caches) / "pe-bench"
     try:
         return Path.home() / ".cache" / "pe-bench"
     except RuntimeError:

@@ -291,7 +291,8 @@ def load_tokenizer(spec: str, corpus: Corpus, cache: Path) -> Tokenizer:
     """
     if spec == "bytes":
         return ByteTokenizer()
-    if fit := re.fullmatch(r"bpe:(\d{1,7})", spec):
+    fit = re.fullmatch(r"bpe:(\d{1,7})", spec)
+    if fit:
         size = int(fit[1])
         if size < MIN_VOCAB:
             raise InputError(f"a vocabulary of {size} is too small: give at least {MIN_VOCAB}")

@@ -39,7 +39,8 @@ def tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
         "clean_up_tokenization_spaces": False,
     }
     for role, index in ids.items():
-        if token := inner.id_to_token(index):
+        token = inner.id_to_token(index)
+        if token:
             config[f"{role}_token"] = token
     return {
         "tokenizer.json": content,

@@ -62,7 +62,7 @@ def draw_forest(found: Verdicts) -> Figure:
         winner = found.first if first_is_better else found.second
         apart = row.difference.significant
         colour = looks[winner].colour if apart else OPEN
-        if row.low == row.low:
+        if not math.isnan(row.low):
             axis.plot([row.low, row.high], [y, y], color=colour, linewidth=2, zorder=1)
             axis.plot([row.low, row.high], [y, y], "|", color=colour, markersize=8, zorder=1)
         axis.plot(
@@ -130,7 +130,7 @@ def _rows(found: Verdicts) -> list[Row]:
     if found.mean is not None:
         value, low, high = (100 * n for n in (found.mean.value, found.mean.low, found.mean.high))
         text = f"{value:+.1f} % of the way"
-        text += f" ({low:+.1f} to {high:+.1f})" if low == low else ""
+        text += f" ({low:+.1f} to {high:+.1f})" if found.mean.has_interval else ""
         rows.append(Row("mean over tasks", text, value, low, high, found.mean))
     return rows
 

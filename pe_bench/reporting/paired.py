@@ -1,5 +1,6 @@
 """The paired comparison of the encodings of a table."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -68,7 +69,7 @@ def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Compariso
 
 def describe(table: Table, found: Comparison) -> str:
     """Return the differences to the reference in Markdown, with the basis of the comparison."""
-    if all(difference.low != difference.low for difference in found.pairs):
+    if not any(difference.has_interval for difference in found.pairs):
         return ""  # a single encoding, or a single seed without item scores
     rests_on = "\n".join(map(escape, describe_basis(found)))
     rows = difference_rows(table, found)
@@ -87,7 +88,7 @@ def difference_rows(table: Table, found: Comparison) -> list[list[str]]:
     rows = [["encoding", heading, *DIFFERENCE_HEADER]]
     for difference in found.to_reference:
         interval = ABSENT
-        if difference.low == difference.low:
+        if difference.has_interval:
             interval = f"{difference.low:+.{digits}f} to {difference.high:+.{digits}f}"
         rows.append(
             [
@@ -106,7 +107,7 @@ def difference_rows(table: Table, found: Comparison) -> list[list[str]]:
 
 def show_p(p_value: float) -> str:
     """Return a p-value with three decimals; a dash if there is none."""
-    if p_value != p_value:
+    if math.isnan(p_value):
         return ABSENT
     return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"
 

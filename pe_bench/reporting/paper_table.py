@@ -76,10 +76,11 @@ class Score:
             return Cell(ABSENT)
         low, high, digits = number["ci_low"], number["ci_high"], self.digits
         small = []
-        if low == low and number["seeds"] > 1:
-            small.append(f"±{high - number['mean']:.{digits}f}")
-        elif low == low:
-            small.append(f"[{low:.{digits}f}, {high:.{digits}f}]")
+        if not math.isnan(low):
+            if number["seeds"] > 1:
+                small.append(f"±{high - number['mean']:.{digits}f}")
+            else:
+                small.append(f"[{low:.{digits}f}, {high:.{digits}f}]")
         learned, seeds = self.table.learned(encoding), self.table.seeds(encoding)
         if self.is_headline and self.table.is_gated and learned < seeds:
             small.append(f"({learned}/{seeds})")

@@ -60,7 +60,7 @@ def describe_verdict(verdict: Verdict, name: str) -> str:
     if difference.value == 0 and not difference.low < difference.high:
         return f"{start}: their numbers are the same ({numbers}; {_seeds(difference.seeds)})."
     found = f"{start}: {first} has {amount} ({numbers})"
-    if difference.low != difference.low:
+    if not difference.has_interval:
         return f"{found}, but one seed is one model each; {_needs(verdict)}."
     if difference.seeds < 2:
         return (
@@ -124,7 +124,7 @@ def _mean_amount(mean: Difference) -> str:
     amount = f"{abs(value):.1f} {'better' if value > 0 else 'worse'}"
     if abs(value) < SMALLEST:
         amount = "neither better nor worse"
-    if low == low:
+    if mean.has_interval:
         amount += f" (95 % interval: {_range(low, high, 1, 'better', 'worse')})"
     return amount
 
@@ -184,7 +184,7 @@ def own_unit(verdict: Verdict) -> str:
     difference = verdict.difference
     digits = _digits(verdict.table)
     text = f"{difference.value:+.{digits}f} {verdict.table.unit_of_difference}"
-    if difference.low != difference.low:
+    if not difference.has_interval:
         return text
     return f"{text} ({difference.low:+.{digits}f} to {difference.high:+.{digits}f})"
 

@@ -6,6 +6,7 @@ such as `--model.width` make one, and a results folder may have any number of si
 `pe_bench.stats.sizes` has the statistics and the rule for the mark.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -211,7 +212,7 @@ def show_score(table: Table, encoding: str) -> str:
     row = scores[scores["encoding"] == encoding].iloc[0]
     digits = _digits(table)
     text = f"{row['mean']:.{digits}f}"
-    if row["ci_low"] == row["ci_low"]:
+    if not math.isnan(row["ci_low"]):
         text += f" ({row['ci_low']:.{digits}f} to {row['ci_high']:.{digits}f})"
     learned, seeds = table.learned(encoding), table.seeds(encoding)
     return text if learned == seeds else f"{text}, {learned} of {seeds} learned"
@@ -263,7 +264,7 @@ def explain_mark(ladder: Ladder) -> str:
         return f"an order takes {FEWEST_ENCODINGS} encodings in common."
     if any(ladder.seeds(place) < SEEDS_OF_AN_INTERVAL for place in range(len(ladder.tables))):
         return f"an interval takes {SEEDS_OF_AN_INTERVAL} seeds at each size."
-    if any(one.tau != one.tau for one in found.agreements):
+    if any(math.isnan(one.tau) for one in found.agreements):
         return "all encodings have the same score at one size."
     return "the seeds do not settle it."
 
@@ -312,9 +313,9 @@ def _digits(table: Table) -> int:
 
 
 def _show_tau(tau: float) -> str:
-    return ABSENT if tau != tau else f"{tau:+.2f}"
+    return ABSENT if math.isnan(tau) else f"{tau:+.2f}"
 
 
 def _show_interval(one: Agreement) -> str:
     """Return the interval of a tau."""
-    return ABSENT if one.low != one.low else f"{one.low:+.2f} to {one.high:+.2f}"
+    return ABSENT if math.isnan(one.low) else f"{one.low:+.2f} to {one.high:+.2f}"

@@ -193,7 +193,8 @@ def correlation_rows(block: Block) -> list[list[str]]:
     names = [table.about.task for table in block.tables]
     rows = []
     for name, line in zip(names, found, strict=True):
-        rows.append([name, *(ABSENT if value != value else f"{value:+.2f}" for value in line)])
+        cells = [ABSENT if math.isnan(value) else f"{value:+.2f}" for value in line]
+        rows.append([name, *cells])
     return rows
 
 

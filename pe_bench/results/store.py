@@ -3,12 +3,15 @@
 import csv
 import gzip
 import io
+import math
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast, get_args
+
+import numpy as np
 
 from pe_bench.errors import InputError
 from pe_bench.results.items import Items, read_items, read_labelled_items
@@ -47,10 +50,15 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[
     writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        missing = {name: "" for name, value in row.items() if value is None or value != value}
+        missing = {name: "" for name, value in row.items() if _is_missing(value)}
         writer.writerow({**row, **missing})
     content = text.getvalue().encode()
     write_atomic(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether a cell is None or nan."""
+    return value is None or (isinstance(value, float | np.floating) and math.isnan(value))
 
 
 def rows_path(record: RunRecord) -> Path:

@@ -1,5 +1,6 @@
 """Repetition of a run from its record in a scratch folder, and comparison of the numbers."""
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,9 +40,9 @@ class Number:
     def difference(self) -> float:
         """Absolute difference of the two numbers; infinite if one is missing or nan."""
         if not self.before or not self.now:
-            return float("inf")
+            return math.inf
         found = abs(float(self.before) - float(self.now))
-        return found if found == found else float("inf")
+        return math.inf if math.isnan(found) else found
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,11 @@ class Difference:
         """Whether there are enough seeds for a test."""
         return not math.isnan(self.p_alone)
 
+    @property
+    def has_interval(self) -> bool:
+        """Whether there is an interval; one seed without items has none."""
+        return not math.isnan(self.low)
+
 
 @dataclass(frozen=True)
 class Scores:

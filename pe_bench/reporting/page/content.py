@@ -76,7 +76,7 @@ def _table_section(id: str, table: Table, comparison: Comparison) -> TableSectio
     headline = header.index(columns[0].heading)
     places = {column.heading: place for place, column in enumerate(columns)}
     differences = paired.difference_rows(table, comparison)
-    has_intervals = any(difference.low == difference.low for difference in comparison.pairs)
+    has_intervals = any(difference.has_interval for difference in comparison.pairs)
     return TableSection(
         id,
         table,

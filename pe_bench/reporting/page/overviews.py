@@ -1,5 +1,6 @@
 """The leaderboards over tasks."""
 
+import math
 from collections.abc import Sequence
 
 from pe_bench.reporting.columns import show_number
@@ -97,6 +98,6 @@ def _headline_cells(section: TableSection) -> dict[str, tuple[str, float | None]
     for row in column.numbers.to_dict("records"):
         share = (row["mean"] - floor) / (ceiling - floor)
         text = show_number(column, row["encoding"], int(row["seeds"])).partition(" ")[0]
-        known = share == share
-        found[row["encoding"]] = (text, min(1.0, max(0.0, share)) if known else None)
+        position = None if math.isnan(share) else min(1.0, max(0.0, share))
+        found[row["encoding"]] = (text, position)
     return found

@@ -1,6 +1,7 @@
 """Write the page: content from a template, numbers as JSON, inlined scripts and styles."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -180,12 +181,12 @@ def _values(table: Table, shown: Sequence[NumberColumn]) -> dict[str, list[Any]]
 
 def _place(encoding: Any, subset: Any, metric: Any, length: Any) -> tuple[Any, ...]:
     """Return the key of a number; nan, which equals nothing, becomes None."""
-    return encoding, subset, metric, None if length != length else length
+    return encoding, subset, metric, None if math.isnan(length) else length
 
 
 def _plain(number: Any) -> float | int | None:
     value = float(number)
-    if value != value or value in (float("inf"), float("-inf")):
+    if not math.isfinite(value):
         return None
     return int(value) if value.is_integer() else float(f"{value:.6g}")
 

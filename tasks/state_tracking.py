@@ -1,5 +1,6 @@
 """State tracking: parity, majority, sums and products of permutations, also in longer rows."""
 
+from collections.abc import Sequence
 from itertools import permutations
 from typing import Any
 
@@ -127,9 +128,7 @@ class StateTracking(LengthGeneralizationTask):
         self.trained = max_train_symbols
         self.dense = dense
         elements = [*permutations(range(points))]
-        number = {element: n for n, element in enumerate(elements)}
-        table = [[number[tuple(a[i] for i in b)] for b in elements] for a in elements]
-        self.products = np.array(table)  # (elements, elements), indexed by the left factor first
+        self.products = _multiply(elements)  # (elements, elements)
         self.symbols = {"majority": 2, "parity": 2, "sum": modulus, "group": len(elements)}
         self.vocabulary = Vocabulary(FIRST_SYMBOL + max(self.symbols.values()))
 
@@ -182,3 +181,16 @@ class StateTracking(LengthGeneralizationTask):
         ids = np.concatenate([start, ids], axis=1)  # (N, T + 1)
         targets = np.concatenate([np.full_like(start, IGNORE), targets], axis=1)
         return Sequences(ids, targets != IGNORE, sizes + 1, targets)
+
+
+def _multiply(elements: Sequence[tuple[int, ...]]) -> TokenIds:
+    """Return the number of each product of two permutations, indexed by the left factor first."""
+    number = {element: n for n, element in enumerate(elements)}
+    products = []
+    for left in elements:
+        row = []
+        for right in elements:
+            product = tuple(left[place] for place in right)
+            row.append(number[product])
+        products.append(row)
+    return np.array(products)  # (elements, elements)

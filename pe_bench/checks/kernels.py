@@ -70,7 +70,11 @@ def _results(
         if parameter.grad is not None:
             name = "gradients of the encoding" if id(parameter) in own else "gradients"
             found[name].append(parameter.grad)
-    return {n: torch.cat([t.double().flatten() for t in ts]) for n, ts in found.items() if ts}
+    joined = {}
+    for name, tensors in found.items():
+        if tensors:
+            joined[name] = torch.cat([tensor.double().flatten() for tensor in tensors])  # (N,)
+    return joined
 
 
 def _error(actual: Tensor, expected: Tensor) -> float:

@@ -61,7 +61,9 @@ def encoding_table(names: Sequence[str], *, wide: bool = True) -> str:
     if wide:
         return align([header, *rows])
     places = [header.index(name) for name in BRIEF]
-    brief = [[BY_OPTION.sub("", row[place]) for place in places] for row in rows]
+    brief = []
+    for row in rows:
+        brief.append([BY_OPTION.sub("", row[place]) for place in places])
     hint = "By default; what options change, papers and more: --wide, or pe-bench list NAME."
     return f"{align([BRIEF, *brief])}\n\n{hint}"
 

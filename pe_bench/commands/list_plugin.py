@@ -109,15 +109,11 @@ def _presets(cls: type[Any], where: str) -> str:
         train = task.train if task else preset.train
         if task and train.length is None:
             train = replace(train, length=model.train_length)
-        rows.append(
-            [
-                name,
-                *(show(getattr(train, key)) for key in TRAIN),
-                *(show(getattr(model, key)) for key in MODEL),
-                f"{decoder_parameters(model):,}",
-                ", ".join(f"{key}={show(value)}" for key, value in preset.options.items()),
-            ]
-        )
+        training = [show(getattr(train, key)) for key in TRAIN]
+        sizes = [show(getattr(model, key)) for key in MODEL]
+        parameters = f"{decoder_parameters(model):,}"
+        options = ", ".join(f"{key}={show(value)}" for key, value in preset.options.items())
+        rows.append([name, *training, *sizes, parameters, options])
     lines = ["Presets:", align(rows)]
     lines += _facts_of_presets(cls)
     lines.append(f"Protocols: {', '.join(cls.protocols)}.")

@@ -89,6 +89,7 @@ def _make_content(
         return None
     activations = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     content = {field: getattr(model, name) for field, name in NEEDED.items()}
+    facts = {name: value for name, value in asdict(model).items() if name in FACTS}
     content |= {
         "model_type": kind,
         "architectures": [family.architecture],
@@ -99,7 +100,7 @@ def _make_content(
         "tie_word_embeddings": model.tied_embeddings,
         "max_position_embeddings": max(one.length for one in layers) or model.train_length,
         "rope_parameters": rotations,
-        OWN: {name: value for name, value in asdict(model).items() if name in FACTS},
+        OWN: facts,
     }
     content |= dict.fromkeys(SPECIAL)
     content |= _scales(family, model)

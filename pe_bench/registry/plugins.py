@@ -147,7 +147,12 @@ def names_of_all(kind: Kind) -> list[str]:
     `<other>`, and is the same without them.
     """
     every = names(kind)
-    return [n for n in every if not any(n.startswith(f"{other}-") for other in every)]
+    found = []
+    for name in every:
+        adds_options = any(name.startswith(f"{other}-") for other in every)
+        if not adds_options:
+            found.append(name)
+    return found
 
 
 def expand(specs: Sequence[str], kind: Kind) -> list[str]:

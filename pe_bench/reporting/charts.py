@@ -27,15 +27,21 @@ def list_charts(table: Table, tables: Sequence[Table]) -> dict[str, list[Any]]:
     """
     curves = make_curves(table)
     scores = None if curves else make_scores(table)
+    maps = [make_map(table, view) for view in table.views(Heatmap)]
+    galleries = [make_gallery(table, view) for view in table.views(Gallery)]
     kinds: dict[str, Sequence[Chart]] = {
         "curves": curves,
         "scores": [scores] if scores else [],
-        "maps": [make_map(table, view) for view in table.views(Heatmap)],
-        "galleries": [make_gallery(table, view) for view in table.views(Gallery)],
+        "maps": maps,
+        "galleries": galleries,
         "training": make_training(table),
         "costs": make_costs(table, tables),
     }
-    return {kind: [_plain(one) for one in found] for kind, found in kinds.items() if found}
+    found = {}
+    for kind, charts in kinds.items():
+        if charts:
+            found[kind] = [_plain(chart) for chart in charts]
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -69,12 +69,16 @@ def make_scores(table: Table) -> ScoreChart | None:
             series.setdefault(row["encoding"], []).append(_point(table, place, row))
         for one in _baselines(table, view):
             baselines.append(Baseline(one.name, [(place, one.points[0][1])]))
-    parts = [view.title or view.subset for _, view in known]
+    shown = [view for _, view in known]
+    metrics = [view.metric for view in shown]
+    parts = [view.title or view.subset for view in shown]
     ticks = [[part, f"{length:,.0f}"] for part, (length, _) in zip(parts, known, strict=True)]
-    titles = {table.metric(view.metric).title for _, view in known}
-    if len(titles) > 1:
-        for lines, (_, view) in zip(ticks, known, strict=True):
-            lines.append(textwrap.fill(table.metric(view.metric).title, layout.TICK_WIDTH))
+    x_names = ["subset", table.axis("length")]
+    titles = [table.metric(metric).title for metric in metrics]
+    if len(set(titles)) > 1:
+        x_names.append("metric")
+        for lines, title in zip(ticks, titles, strict=True):
+            lines.append(textwrap.fill(title, layout.TICK_WIDTH))
     points = [point for own in series.values() for point in own]
     ends = [end for point in points for end in point[1:4] if math.isfinite(end)]
     ends += [y for one in baselines for _, y in one.points]
@@ -84,12 +88,12 @@ def make_scores(table: Table) -> ScoreChart | None:
         places.setdefault(shorter - 0.5, []).append(label)
     marks = {place: ", ".join(labels) for place, labels in places.items()}
     return ScoreChart(
-        metrics=[view.metric for _, view in known],
+        metrics=metrics,
         parts=parts,
         ticks=["\n".join(lines) for lines in ticks],
-        x=", ".join(["subset", table.axis("length"), *(["metric"] if len(titles) > 1 else [])]),
-        y=_common_label(table, [view for _, view in known]),
-        percent=all(table.is_percent(view.metric) for _, view in known),
+        x=", ".join(x_names),
+        y=_common_label(table, shown),
+        percent=all(map(table.is_percent, metrics)),
         y_limits=layout.pad(min(0.0, *ends), max(0.0, *ends), by=0.02),
         trained=_marks(marks, (-0.5, len(known) - 0.5)),
         baselines=baselines,

@@ -163,7 +163,11 @@ def _find_headline(record: RunRecord, lines: Sequence[Sequence[str]]) -> list[bo
     names = ("subset", "metric", "length", "second_axis")
     places = [CSV_COLUMNS.index(name) for name in names]
     wanted = [record.headline.subset, record.headline.metric, "", ""]
-    return [[line[place] for place in places] == wanted for line in lines]
+    found = []
+    for line in lines:
+        cells = [line[place] for place in places]
+        found.append(cells == wanted)
+    return found
 
 
 def _describe_run(record: RunRecord) -> dict[str, Any]:

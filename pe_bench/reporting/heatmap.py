@@ -157,9 +157,11 @@ def draw_gallery_panel(
     """
     handles = {}
     for index, (length, points) in enumerate(chart.series[encoding]):
+        xs = [x for x, _ in points]
+        ys = [y for _, y in points]
         (handles[f"{length:,.0f} tokens"],) = axis.plot(
-            [x for x, _ in points],
-            [y for _, y in points],
+            xs,
+            ys,
             color=SHADES[index % len(SHADES)],
             linewidth=WIDTHS[index % len(WIDTHS)] * line,
         )

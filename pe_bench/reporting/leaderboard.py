@@ -92,8 +92,12 @@ def brief_table(table: Table, comparison: Comparison) -> str:
     shown += [header.index(column.heading) for column in columns if column.signed]
     learned = header.index(LEARNED) if LEARNED in header else None
     shown.append(header.index("seeds") if learned is None else learned)
-    brief = [[row[place].partition(" (")[0] if place == learned else row[place] for place in shown]
-             for row in rows]  # fmt: skip
+    brief = []
+    for row in rows:
+        cells = list(row)
+        if learned is not None:
+            cells[learned] = row[learned].partition(" (")[0]
+        brief.append([cells[place] for place in shown])
     return plain_table([header[place] for place in shown], brief)
 
 

@@ -32,9 +32,13 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], align: 
             is not padded because it may consist of sentences.
     """
     rule = ["---:" if side == "r" else "---" for side in align]
-    texts = [[escape(cell) for cell in row] for row in (header, *rows)]
+    texts = []
+    for row in (header, *rows):
+        texts.append([escape(cell) for cell in row])
     lines = [texts[0], rule, *texts[1:]]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    widths = []
+    for column in range(len(header)):
+        widths.append(max(len(line[column]) for line in lines))
     if align[-1] == "l":
         widths[-1] = 0
     return "\n".join(_line(line, widths, align) for line in lines)

@@ -160,7 +160,9 @@ def write_mark(axis: Axes, mark: Mark) -> None:
 
 def draw_baseline(axis: Axes, points: Sequence[tuple[float, float]]) -> Line2D:
     """Draw the scores of a baseline as a dotted grey line, for the legend to name."""
-    (line,) = axis.plot([x for x, _ in points], [y for _, y in points], **REFERENCE)
+    xs = [x for x, _ in points]
+    ys = [y for _, y in points]
+    (line,) = axis.plot(xs, ys, **REFERENCE)
     return line
 
 

@@ -82,7 +82,8 @@ def draw_paper_curves(table: Table, width: float, names: Names, order: Sequence[
         draw_marks(axis, chart.trained, trained)
         for one in chart.baselines:
             baselines[FLOOR] = panels.draw_baseline(axis, one.points)
-    xs, ys = [chart.x for chart in charts], [chart.y for chart in charts]
+    xs = [chart.x for chart in charts]
+    ys = [chart.y for chart in charts]
     set_labels(figure, axes, xs, ys, HEIGHT)
     _add_legend(figure, handles, names, order, baselines, trained)
     return finish(figure)
@@ -97,7 +98,8 @@ def draw_paper_scores(table: Table, width: float, names: Names, order: Sequence[
     """
     chart = make_scores(table)
     assert chart is not None  # `paper_figures` calls this for tables with lengths only
-    texts = [*(names[name] for name in order), FLOOR, *(mark.label for mark in chart.trained)]
+    marks = [mark.label for mark in chart.trained]
+    texts = [*(names[name] for name in order), FLOOR, *marks]
     legend = legend_lines(texts, width)[2]
     pitch = 0.2 + 0.07 * len(order)
     height = pitch * len(chart.parts) + 0.3
@@ -156,7 +158,8 @@ def draw_paper_costs(
         axis.xaxis.set_major_locator(MaxNLocator(3))
         axis.yaxis.set_major_locator(MaxNLocator(4))
         set_title(axis, chart.title.partition(" · ")[0], panel)
-    xs, ys = [chart.x for chart in charts], [chart.y for chart in charts]
+    xs = [chart.x for chart in charts]
+    ys = [chart.y for chart in charts]
     set_labels(figure, axes, xs, ys, HEIGHT)
     _add_legend(figure, handles, names, order, baselines, {})
     return finish(figure)

@@ -216,9 +216,13 @@ def finish(figure: Figure) -> Figure:
     boxes = [axes.get_position() for axes in figure.axes if axes.get_visible()]
     for text in figure.texts:  # the common labels, see `set_labels`
         if text.get_rotation():
-            text.set_y((min(box.y0 for box in boxes) + max(box.y1 for box in boxes)) / 2)
+            bottom = min(box.y0 for box in boxes)
+            top = max(box.y1 for box in boxes)
+            text.set_y((bottom + top) / 2)
         else:
-            text.set_x((min(box.x0 for box in boxes) + max(box.x1 for box in boxes)) / 2)
+            left = min(box.x0 for box in boxes)
+            right = max(box.x1 for box in boxes)
+            text.set_x((left + right) / 2)
     for axes in figure.axes:
         for axis in (axes.xaxis, axes.yaxis):
             _thin_labels(axis)

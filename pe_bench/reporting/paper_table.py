@@ -126,7 +126,10 @@ def write_tables(
     parts = ["".join(f"% {line}\n" for line in comments)]
     for number, group in enumerate(groups, 1):
         name = f"tab:{label}" if len(groups) == 1 else f"tab:{label}-{number}"
-        order = [one for one in encodings if any(one in table.encodings for table in group)]
+        order = []
+        for encoding in encodings:
+            if any(encoding in table.encodings for table in group):
+                order.append(encoding)
         parts.append(_write_group(group, name, order or _order(group), names, families=families))
     return "\n".join(filter(None, parts))
 
@@ -172,12 +175,14 @@ def _write_group(
         size = math.ceil(len(scores) / count)
         starts = range(0, len(scores), size)
         parts = [_make_part(scores[start : start + size], scores, heads) for start in starts]
+    has_letters = any(score.letters for score in scores)
+    has_best = any(score.best is not None for score in scores)
     return make_table(
         parts,
         caption=describe_table(
             tables,
-            has_letters=any(score.letters for score in scores),
-            has_best=any(score.best is not None for score in scores),
+            has_letters=has_letters,
+            has_best=has_best,
             baselines=_baseline_names(scores),
         ),
         label=label,
@@ -205,7 +210,9 @@ def _make_part(
     has_families = any(len(lines) > 1 for lines in heads.values())
     beside = [Cell("")] if has_families else []
     if below:
-        cells = [[*beside, *(score.baseline_cell(name) for score in scores)] for name in below]
+        cells = []
+        for name in below:
+            cells.append([*beside, *(score.baseline_cell(name) for score in scores)])
         blocks.append(Rows(below, cells))
     titles = [["Encoding"], ["Family"]] if has_families else [["Encoding"]]
     return Part([*titles, *(score.heading for score in scores)], blocks)

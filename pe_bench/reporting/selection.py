@@ -53,7 +53,10 @@ def tables_of_tasks(
     Raises:
         InputError: there are no results of a given task.
     """
-    known = sorted({table.task_name for table in tables} | {table.about.task for table in tables})
+    names: set[str] = set()
+    for table in tables:
+        names |= {table.task_name, table.about.task}
+    known = sorted(names)
     for task in tasks:
         if checked and task not in known:
             raise InputError(

@@ -58,13 +58,16 @@ def measure_signal(table: Table, encodings: Sequence[str]) -> Signal:
         encodings: encodings to include; at least two, each with at least two seeds.
     """
     values = headline_scores(table, encodings).values  # (E, S)
-    scores = [[float(value) for value in row[np.isfinite(row)]] for row in values]
+    scores: list[list[float]] = []
+    for row in values:
+        scores.append(row[np.isfinite(row)].tolist())
     means = [fmean(seeds) for seeds in scores]
     from_seeds = fmean(variance(seeds) / len(seeds) for seeds in scores)
     runs = [record for record in table.records if record.encoding in encodings]
+    within = math.sqrt(fmean(variance(seeds) for seeds in scores))
     return Signal(
         between=math.sqrt(max(0.0, variance(means) - from_seeds)),
-        within=math.sqrt(fmean(variance(seeds) for seeds in scores)),
+        within=within,
         worst=min(means) if table.higher_is_better else max(means),
         best=max(means) if table.higher_is_better else min(means),
         learned=sum(map(table.learned, encodings)) / len(runs),

@@ -59,7 +59,9 @@ def make_size_chart(ladder: Ladder) -> CurveChart:
     kinds = ["chance", "best baseline"][-len(last.baseline_names) :]  # chance may be the best
     for kind, name in zip(kinds, last.baseline_names, strict=False):
         limits[f"{kind} ({name})"] = last.baseline_scores[name]
-    baselines = [Baseline(name, [(x, y) for x in x_limits]) for name, y in limits.items()]
+    baselines = []
+    for name, y in limits.items():
+        baselines.append(Baseline(name, [(x, y) for x in x_limits]))
     ends = [
         end for own in series.values() for point in own for end in point[1:4] if math.isfinite(end)
     ]

@@ -110,7 +110,10 @@ def find_ladders(tables: Sequence[Table]) -> list[Ladder]:
         group.sort(key=lambda table: table.parameters)
         kept = _comparable(group)
         if kept[0].parameters < kept[-1].parameters:
-            left_out = [table for table in group if all(table is not one for one in kept)]
+            left_out = []
+            for table in group:
+                if all(table is not one for one in kept):
+                    left_out.append(table)
             ladders.append(Ladder(key, tuple(kept), tuple(_in_common(kept)), tuple(left_out)))
     return ladders
 
@@ -131,7 +134,11 @@ def _comparable(tables: list[Table]) -> list[Table]:
 def _in_common(tables: Sequence[Table]) -> list[str]:
     """Return the encodings that all tables rank, the best in the last one first."""
     ranked = [table.ranked() for table in tables]
-    return [name for name in ranked[-1] if all(name in names for names in ranked)]
+    found = []
+    for name in ranked[-1]:
+        if all(name in names for names in ranked):
+            found.append(name)
+    return found
 
 
 def read_marks(folder: Path) -> dict[str, Mark]:
@@ -198,9 +205,9 @@ def score_rows(ladder: Ladder) -> list[list[str]]:
     last = ladder.tables[-1]
     label = last.label(last.headline.metric)
     header = [label, *(f"{number:,} parameters" for number in ladder.parameters)]
-    rows = [
-        [name, *(show_score(table, name) for table in ladder.tables)] for name in ladder.encodings
-    ]
+    rows = []
+    for name in ladder.encodings:
+        rows.append([name, *(show_score(table, name) for table in ladder.tables)])
     for name in last.baseline_names:
         rows.append([name, *(_show_baseline(table, name) for table in ladder.tables)])
     return [header, *rows]

@@ -24,7 +24,9 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int
         rows: cells of each row, one for each column; "a ± b" is aligned at the sign.
         width: characters per line; headings of many columns may need more.
     """
-    columns = [_align([row[place] for row in rows]) for place in range(1, len(header))]
+    columns = []
+    for place in range(1, len(header)):
+        columns.append(_align([row[place] for row in rows]))
     names = [row[0] for row in rows]
     longest = max(map(len, [header[0], *names]))
     for least in HEADINGS:
@@ -39,11 +41,10 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int
             break
     first = max([len(header[0]), *(len(name) for name in names if len(name) <= room)])
     height = max([1, *map(len, headings)])
+    padded = [[""] * (height - len(heading)) + heading for heading in headings]
     lines = []
     for level in range(height):
-        texts = [
-            (["" for _ in range(height - len(heading))] + heading)[level] for heading in headings
-        ]
+        texts = [heading[level] for heading in padded]
         lines.append(_line(header[0] if level == height - 1 else "", texts, first, widths))
     for index, name in enumerate(names):
         if len(name) > first:

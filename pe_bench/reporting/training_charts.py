@@ -146,10 +146,12 @@ def _thin(curve: LearningCurve) -> LearningCurve:
     # Intervals have equally many tokens, so that their times are averaged.
     speeds = np.array(curve.tokens_per_second, float)
     speed = 1 / mean(1 / np.where(speeds > 0, speeds, math.nan))
+    steps = tuple(curve.step[place] for place in last)
+    rates = tuple(curve.lr[place] for place in last)
     return LearningCurve(
-        step=tuple(curve.step[place] for place in last),
+        step=steps,
         loss=tuple(mean(curve.loss).tolist()),
-        lr=tuple(curve.lr[place] for place in last),
+        lr=rates,
         grad_norm=tuple(mean(curve.grad_norm).tolist()),
         tokens_per_second=tuple(speed.tolist()),
     )

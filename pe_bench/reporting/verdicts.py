@@ -122,8 +122,10 @@ def find_shared(
             shared.append(table)
             tasks.append(task)
             continue
-        own = [{r.seed for r in table.records if r.encoding == name} for name in pair]
-        seeds = [", ".join(map(str, sorted(one))) for one in own]
+        seeds = []
+        for name in pair:
+            own = {record.seed for record in table.records if record.encoding == name}
+            seeds.append(", ".join(map(str, sorted(own))))
         left_out.append(
             f"{table.heading}: no seed in common ({first}: {seeds[0]}; {second}: {seeds[1]})."
         )
@@ -181,4 +183,6 @@ def both_means(scores: Scores) -> tuple[float, float]:
     pairs = [(a, b) for a, b in scores.values.T if math.isfinite(a) and math.isfinite(b)]
     if not pairs:
         return math.nan, math.nan
-    return sum(a for a, _ in pairs) / len(pairs), sum(b for _, b in pairs) / len(pairs)
+    first = sum(a for a, _ in pairs) / len(pairs)
+    second = sum(b for _, b in pairs) / len(pairs)
+    return first, second

@@ -118,11 +118,16 @@ def _shared(records: Sequence[RunRecord]) -> dict[str, Any]:
     tables = []
     for contents in groups.values():
         first = contents[0]
-        same = {n: v for n, v in first.items() if all(other[n] == v for other in contents)}
+        same = {}
+        for name, value in first.items():
+            if all(other[name] == value for other in contents):
+                same[name] = value
         same.pop("run", None)
         same.pop("described", None)
         described = {one["encoding"]: one["described"] for one in contents if one["described"]}
         left_out = {*same, "described"}  # descriptions are stored per encoding, not per seed
-        runs = [{n: v for n, v in one.items() if n not in left_out} for one in contents]
+        runs = []
+        for one in contents:
+            runs.append({name: v for name, v in one.items() if name not in left_out})
         tables.append({"shared": same, "described": described, "runs": runs})
     return {"tables": tables}

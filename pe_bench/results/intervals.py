@@ -61,12 +61,13 @@ def mean_of(subset: str, rows: Sequence[Measurement], status: Status = "ranked")
     value = float(np.mean([row.value for row in rows]))
     below = _root_of_squares([row.value - row.ci_low for row in rows])
     above = _root_of_squares([row.ci_high - row.value for row in rows])
+    stderr = _root_of_squares([row.stderr for row in rows]) / len(rows)
     return Measurement(
         subset,
         rows[0].metric,
         value,
         sum(row.n for row in rows),
-        stderr=_root_of_squares([row.stderr for row in rows]) / len(rows),
+        stderr=stderr,
         ci_low=value - below / len(rows),
         ci_high=value + above / len(rows),
         status=status,
@@ -135,8 +136,9 @@ def average(runs: Sequence[Sequence[Measurement]]) -> list[Measurement]:
         return list(runs[0])
     averaged = []
     for same in zip(*runs, strict=True):
-        fields = ("value", "stderr", "ci_low", "ci_high")
-        means = {name: sum(getattr(row, name) for row in same) / len(same) for name in fields}
+        means = {}
+        for name in ("value", "stderr", "ci_low", "ci_high"):
+            means[name] = sum(getattr(row, name) for row in same) / len(same)
         averaged.append(replace(same[0], **means))
     return averaged
 

@@ -219,7 +219,9 @@ def write_items(
     for name in ("subset", "metric", "second_axis", "combine"):
         table[name] = [getattr(cell, name) for cell in items]
     table["length"] = pa.array([cell.length for cell in items], pa.int64())
-    groups = [[place._asdict() for place in cell.groups] for cell in items]
+    groups = []
+    for cell in items:
+        groups.append([place._asdict() for place in cell.groups])
     table["groups"] = pa.array(groups, pa.list_(_place_type(pa)))
     table["scores"] = [cell.values.reshape(len(cell), -1).shape[1] for cell in items]
     flat = [np.asarray(cell.values, np.float32).ravel() for cell in items]

@@ -390,7 +390,8 @@ def _numbers(record: RunRecord) -> dict[tuple[str, ...], tuple[str, ...]]:
     """Return the values of each row by its key."""
     found = {}
     for row in read_run_rows(record):
-        found[tuple(row[name] for name in PLACE)] = tuple(row[name] for name in NUMBERS)
+        place = tuple(row[name] for name in PLACE)
+        found[place] = tuple(row[name] for name in NUMBERS)
     return found
 
 

@@ -96,7 +96,10 @@ def read_lines(path: Path) -> list[list[str]]:
         if widths:
             raise ValueError(f"a line of {min(widths)} cells under {len(header)} columns")
         if header != list(CSV_COLUMNS):
-            lines = [[line[place] for place in places] for line in lines]
+            ordered = []
+            for line in lines:
+                ordered.append([line[place] for place in places])
+            lines = ordered
         for name, column in zip(CSV_COLUMNS, zip(*lines, strict=True), strict=bool(lines)):
             _check_cells(name, set(column))
     except (OSError, EOFError, ValueError, csv.Error, zlib.error) as error:

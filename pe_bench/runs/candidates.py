@@ -149,4 +149,7 @@ def _between(losses: Mapping[Candidate, float], best: Candidate) -> Candidate | 
 
 def worst_losses(trials: Trials) -> dict[Candidate, float]:
     """Return the largest held-out loss of each candidate over the seeds tried so far."""
-    return {c: max(trial.finite_loss for trial in found) for c, found in trials.items()}
+    worst = {}
+    for candidate, found in trials.items():
+        worst[candidate] = max(trial.finite_loss for trial in found)
+    return worst

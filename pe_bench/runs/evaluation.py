@@ -49,10 +49,15 @@ def evaluate(
         seconds += journal.seconds
         with torch.inference_mode(), autocast:
             draws.append(task.evaluate(model, subset, seed, journal))
-    if len({tuple(cell.place for cell in draw.items) for draw in draws}) > 1:
+    places = set()
+    for draw in draws:
+        places.add(tuple(cell.place for cell in draw.items))
+    if len(places) > 1:
         raise FloatingPointError(
             "different draws of position ids have non-finite logits at different points, so "
             "there is no mean over draws"
         )
-    rows, items = average_draws([draw.rows for draw in draws], [draw.items for draw in draws])
+    rows_of_draws = [draw.rows for draw in draws]
+    items_of_draws = [draw.items for draw in draws]
+    rows, items = average_draws(rows_of_draws, items_of_draws)
     return Evaluation(rows, draws[0].notes, items), seconds + time.monotonic() - started

@@ -124,7 +124,8 @@ class Search:
             extensions += 1
             trials[beyond] = [run(beyond, seeds[0], first=True)]
         if best is None:
-            of = ", ".join(show_rate(lr) for lr in sorted({c.lr for c in trials}))
+            rates = sorted({candidate.lr for candidate in trials})
+            of = ", ".join(map(show_rate, rates))
             raise FloatingPointError(f"the loss is not finite with any learning rate of {of}")
         self._keep_choice(subset, best, trials, at_edge=beyond is not None)
         return best

@@ -266,12 +266,14 @@ class Run:
         self._keep_models()
         self.files.remove_work()
         model = self.resolved.make_empty(self.encoding)
+        parameters = sum(p.numel() for p in model.parameters())
+        encoding_parameters = sum(p.numel() for p in model.encodings.parameters())
         models = identify_models(self.resolved, self.phases, self.seed)
         self._record(
             "done",
             found,
-            parameters=sum(p.numel() for p in model.parameters()),
-            encoding_parameters=sum(p.numel() for p in model.encodings.parameters()),
+            parameters=parameters,
+            encoding_parameters=encoding_parameters,
             pretraining=find_pretraining(self.resolved, self.phases, self.seed),
             models=models,
             **self._describe(costs),

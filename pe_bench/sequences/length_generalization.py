@@ -390,9 +390,10 @@ class LengthGeneralizationTask(Task):
         except NotFiniteError as error:
             content["finite_tokens"] = error.tokens
             scores = [self._score_one(model, *each) for each in zip(points, items, strict=True)]
+        forward_tokens = sum(each.forward_tokens for each in scores if each)
         return content | {
             "scores": [each and each.to_json() for each in scores],
-            "forward_tokens": sum(each.forward_tokens for each in scores if each),
+            "forward_tokens": forward_tokens,
             "decoding_tokens": sum(map(decoding_tokens, items)) if self.autoregressive else 0,
         }
 

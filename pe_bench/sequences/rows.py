@@ -139,11 +139,14 @@ def stack(parts: Sequence[Sequences]) -> Sequences:
     def widen(array: npt.NDArray[np.generic], value: int) -> npt.NDArray[np.generic]:
         return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=value)
 
+    ids = np.concatenate([widen(part.ids, PAD) for part in parts])  # (N, T)
+    scored = np.concatenate([widen(part.scored, 0) for part in parts])  # (N, T)
+    lengths = np.concatenate([part.lengths for part in parts])  # (N,)
     targets = [widen(part.targets, IGNORE) for part in parts if part.targets is not None]
     return Sequences(
-        np.concatenate([widen(part.ids, PAD) for part in parts]).astype(np.int64),
-        np.concatenate([widen(part.scored, 0) for part in parts]).astype(np.bool_),
-        np.concatenate([part.lengths for part in parts]),
+        ids.astype(np.int64),
+        scored.astype(np.bool_),
+        lengths,
         np.concatenate(targets).astype(np.int64) if targets else None,
     )
 

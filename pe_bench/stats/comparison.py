@@ -117,8 +117,11 @@ def resample_items(
     """
     first = runs[0] if runs else []
     places = [cell.place for cell in first]
-    if not first or any([cell.place for cell in run] != places for run in runs):
+    if not first:
         return None
+    for run in runs:
+        if [cell.place for cell in run] != places:
+            return None
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     total = np.zeros((resamples, len(runs)))
     clusters = 0

@@ -94,7 +94,10 @@ def average_over(tasks: Sequence[TaskScores]) -> Scores:
     """
     parts = [task.normalise() for task in tasks]
     seeds = sorted(set(parts[0].seeds).intersection(*[part.seeds for part in parts[1:]]))
-    places = [[list(part.seeds).index(seed) for seed in seeds] for part in parts]
+    places = []
+    for part in parts:
+        own = list(part.seeds)
+        places.append([own.index(seed) for seed in seeds])
     weights = _weights(tasks)
     values = np.zeros((len(parts[0].encodings), len(seeds)))
     for part, place, weight in zip(parts, places, weights, strict=True):

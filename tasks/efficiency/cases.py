@@ -204,9 +204,11 @@ def make_rows(case: Case, entry: Entry) -> list[Measurement]:
             continue
         seconds = found["seconds"]
         reference = found["reference_seconds"]
+        milliseconds = [1000 * each / found["steps"] for each in seconds]
+        time_ratios = [one / two for one, two in zip(seconds, reference, strict=True)]
         values = {
-            "ms": [1000 * each / found["steps"] for each in seconds],
-            "time_ratio": [one / two for one, two in zip(seconds, reference, strict=True)],
+            "ms": milliseconds,
+            "time_ratio": time_ratios,
             "mib": [found["bytes"] / MIB],
             "memory_ratio": [found["bytes"] / max(1, found["reference_bytes"])],
         }

@@ -35,25 +35,29 @@ class HubCorpus:
     test: Sequence[str]
 
 
+_PG19_TRAIN = [f"data/train-{i:05d}-of-00023-{book}.parquet" for i, book in enumerate(_BOOKS)]
+_PROOFPILE_TRAIN = [f"train/proofpile_train_{i}.jsonl.gz" for i in range(21)]
+_C4_TRAIN = [f"en/c4-train.{i:05d}-of-01024.json.gz" for i in range(1024)]
+
 PUBLIC = {
     # Rae et al. 2019 with one book per row. The test file is the one of emozilla/pg19-test.
     "pg19": HubCorpus(
         "emozilla/pg19",
         "c021754c8e01c5b1cc83a1f549c1f97fbbb756b8",
-        [f"data/train-{i:05d}-of-00023-{book}.parquet" for i, book in enumerate(_BOOKS)],
+        _PG19_TRAIN,
         ["data/test-00000-of-00001-29a571947c0b5ccc.parquet"],
     ),
     "proofpile": HubCorpus(
         "hoskinson-center/proof-pile",
         "490b980249446f2f3bd2df3a8cf085d0f2de240a",
-        [f"train/proofpile_train_{i}.jsonl.gz" for i in range(21)],
+        _PROOFPILE_TRAIN,
         ["test/proofpile_test.jsonl.gz"],
     ),
     # C4 has no test split; its validation split is the held-out text.
     "c4": HubCorpus(
         "allenai/c4",
         "main",
-        [f"en/c4-train.{i:05d}-of-01024.json.gz" for i in range(1024)],
+        _C4_TRAIN,
         ["en/c4-validation.00000-of-00008.json.gz"],
     ),
 }
@@ -132,9 +136,13 @@ def copied_test(name: str, folder: Path) -> Piece | None:
 
 def _find(folder: Path, files: Sequence[str]) -> list[Path]:
     """Return the copies of files that are in a folder or in its subfolders."""
-    places = [[folder / file, folder / Path(file).name] for file in files]
-    found = [[path for path in pair if path.is_file()] for pair in places]
-    return [pair[0] for pair in found if pair]
+    found = []
+    for file in files:
+        for path in (folder / file, folder / Path(file).name):
+            if path.is_file():
+                found.append(path)
+                break
+    return found
 
 
 def _in_pieces(

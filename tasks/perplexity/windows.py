@@ -101,16 +101,19 @@ def make_spans(lengths: Sequence[int], stride: int) -> list[Span]:
     """
     longest = lengths[-1]
     tail = (longest - stride, longest)
-    contexts = [(n, (longest - n, longest)) for n in lengths]
     edges = [0, *sorted({longest >> i for i in range(OCTAVES)} - {0})]
-    whole = (0, longest)
-    return [
-        *(Span("test", "", n, (0, n), (0, n)) for n in lengths),
-        *(Span("test", "tail_", n, (0, n), (n - stride, n)) for n in lengths),
-        *(Span("position", "", end, whole, (a, end)) for a, end in itertools.pairwise(edges)),
-        *(Span("context", "", n, seen, tail) for n, seen in contexts),
-        *(Span("key-tokens", "", n, seen, tail, keys=True) for n, seen in contexts),
-    ]
+    spans = []
+    for length in lengths:
+        spans.append(Span("test", "", length, (0, length), (0, length)))
+    for length in lengths:
+        spans.append(Span("test", "tail_", length, (0, length), (length - stride, length)))
+    for start, end in itertools.pairwise(edges):
+        spans.append(Span("position", "", end, (0, longest), (start, end)))
+    for length in lengths:
+        spans.append(Span("context", "", length, (longest - length, longest), tail))
+    for length in lengths:
+        spans.append(Span("key-tokens", "", length, (longest - length, longest), tail, keys=True))
+    return spans
 
 
 def make_batch(windows: TokenIds, bos: int) -> Batch:

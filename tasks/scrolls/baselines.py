@@ -66,7 +66,10 @@ def words_of_answers(train: Sequence[Record]) -> list[set[str]]:
     """Return the set of words at each place in answers, for the most frequent answer length."""
     answers = [_words(output) for record in train for output in record.outputs]
     length = Counter(map(len, answers)).most_common(1)[0][0]
-    return [{words[place] for words in answers if len(words) > place} for place in range(length)]
+    known = []
+    for place in range(length):
+        known.append({words[place] for words in answers if len(words) > place})
+    return known
 
 
 def find_candidates(text: str, known: Sequence[set[str]]) -> list[str]:
@@ -86,7 +89,10 @@ def find_candidates(text: str, known: Sequence[set[str]]) -> list[str]:
     spans = list(zip(*(words[place:] for place in range(length)), strict=False))
     found = [span for span in spans if _fits(span, known)]
     if not found:
-        choices = [[word for word in dict.fromkeys(words) if word in place] for place in known]
+        distinct = list(dict.fromkeys(words))
+        choices = []
+        for place in known:
+            choices.append([word for word in distinct if word in place])
         found = [drawn for drawn in product(*choices) if len({*drawn}) == length]
     return [" ".join(drawn) for drawn in dict.fromkeys(found)]
 

@@ -97,7 +97,9 @@ def score_each(
     if metric == "rgm":
         return _rouge(pairs)
     compare = token_f1 if metric == "f1" else exact_match
-    best = [max(compare(prediction, text) for text in texts) for prediction, texts in pairs]
+    best = []
+    for prediction, texts in pairs:
+        best.append(max(compare(prediction, text) for text in texts))
     return np.array(best)[:, None]
 
 
@@ -107,8 +109,11 @@ def _rouge(pairs: Sequence[tuple[str, Sequence[str]]]) -> npt.NDArray[np.float64
 
     # Sentence splitting matters only for rougeLsum, which is not part of the score.
     scorer = RougeScorer(list(ROUGE_TYPES), use_stemmer=False)
-    best = [scorer.score_multi(texts, prediction) for prediction, texts in pairs]
-    return np.array([[scores[name].fmeasure for name in ROUGE_TYPES] for scores in best])
+    measures = []
+    for prediction, texts in pairs:
+        scores = scorer.score_multi(texts, prediction)
+        measures.append([scores[name].fmeasure for name in ROUGE_TYPES])
+    return np.array(measures)
 
 
 def _summary(name: str, per_example: npt.NDArray[np.float64]) -> dict[str, float]:

@@ -31,11 +31,17 @@ def list_overviews(sections: Sequence[TableSection], blocks: Sequence[Block]) ->
     for settings, own in groups.items():
         if len(own) == 1:  # the table itself is enough
             continue
-        tables = [section.table for section in own]
-        block = next((b for b in blocks if any(b.tables[0] is table for table in tables)), None)
         preset = own[0].table.about.preset
-        found.append(_overview(" · ".join(settings), preset, own, block))
+        found.append(_overview(" · ".join(settings), preset, own, _find_block(blocks, own)))
     return found
+
+
+def _find_block(blocks: Sequence[Block], sections: Sequence[TableSection]) -> Block | None:
+    """Return the summary over the tables of some sections, or None."""
+    for block in blocks:
+        if any(section.table is block.tables[0] for section in sections):
+            return block
+    return None
 
 
 def _overview(

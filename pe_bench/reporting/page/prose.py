@@ -51,8 +51,12 @@ def anchor_of(text: str) -> str:
 
 
 def _table(lines: list[str]) -> Markup:
-    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
-    kept = [row for row in rows if not all(set(cell) <= set("-: ") for cell in row)]
+    kept = []
+    for line in lines:
+        row = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        is_rule = all(set(cell) <= set("-: ") for cell in row)
+        if not is_rule:
+            kept.append(row)
     html = []
     for place, row in enumerate(kept):
         tag = Markup("th") if place == 0 else Markup("td")

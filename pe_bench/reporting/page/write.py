@@ -129,6 +129,8 @@ def _section_data(section: TableSection, tables: Sequence[Table]) -> dict[str, A
     for run in provenance.list_runs(table):
         encoding = run.pop("encoding")
         runs.setdefault(encoding, []).append(list(run.values()))
+    solved = {name: [table.learned(name), table.seeds(name)] for name in table.encodings}
+    commands_of_encodings = {name: _commands(table, name) for name in runs}
     about = table.about
     return {
         "heading": table.heading,
@@ -136,11 +138,11 @@ def _section_data(section: TableSection, tables: Sequence[Table]) -> dict[str, A
         "columns": [column.heading for column in columns],
         "values": _values(table, columns),
         "task": about.task,
-        "commands": {name: _commands(table, name) for name in runs},
+        "commands": commands_of_encodings,
         "runs": runs,
         "ranking": own_first(table.ranking()),
         "reference": section.comparison.reference,
-        "solved": {name: [table.learned(name), table.seeds(name)] for name in table.encodings},
+        "solved": solved,
         "measuresTime": about.measures_time,
         "spread": "seeds" if table.has_seeds else "items",
         "charts": list_charts(table, tables),

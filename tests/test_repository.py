@@ -124,6 +124,9 @@ EXCEPTIONS = {
     "tests/test_repository.py",  # the banned phrases themselves
 }
 
+CODE = ("encodings", "tasks", "examples", "pe_bench")  # benchmarks and tests may be denser
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
 
 def plain_files() -> list[Path]:
     files = [path for name in FOLDERS for path in sorted((ROOT / name).rglob("*.py"))]
@@ -148,6 +151,47 @@ def banned_prose(page: str) -> list[str]:
     """Return the banned phrases in the text and the tables of a page, without headings and code."""
     text = re.sub(r"```.*?```|`[^`]*`|<!--.*?-->|^#.*?$", "", page, flags=re.DOTALL | re.MULTILINE)
     return [m[0] for m in BANNED.finditer(" ".join(text.split()))]
+
+
+def count_comprehensions(node: ast.AST) -> int:
+    """Return how many comprehensions a statement has, without those of statements inside of it."""
+    count = int(isinstance(node, COMPREHENSIONS))
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.stmt):
+            count += count_comprehensions(child)
+    return count
+
+
+def dense_lines(source: str) -> list[str]:
+    """Return the lines with `:=`, or with a statement of several comprehensions."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.NamedExpr):
+            found.append(f"line {node.lineno}: use a plain assignment in place of :=")
+        elif isinstance(node, ast.stmt) and count_comprehensions(node) > 1:
+            found.append(f"line {node.lineno}: at most one comprehension in a statement")
+    return found
+
+
+@pytest.mark.slow
+def test_statements_are_not_dense() -> None:
+    found = {}
+    for folder in CODE:
+        for path in (ROOT / folder).rglob("*.py"):
+            lines = dense_lines(path.read_text(encoding="utf-8"))
+            if lines and "vendor" not in path.parts:
+                found[path] = lines
+    assert found == {}
+
+
+def test_dense_statements_are_found() -> None:
+    source = "if a := b:\n    c = [[x for x in y] for y in b]\nd = [x for x in b]\n"
+    source += "if any(x for x in b) and all(x for x in b):\n    e = {x for x in b}\n"
+    assert sorted(dense_lines(source)) == [
+        "line 1: use a plain assignment in place of :=",
+        "line 2: at most one comprehension in a statement",
+        "line 4: at most one comprehension in a statement",
+    ]
 
 
 @pytest.mark.slow

@@ -264,10 +264,10 @@ def test_a_state_dict_of_a_llama_is_loaded(prefix: str, tied: bool) -> None:
 def test_weights_that_contradict_each_other_are_refused() -> None:
     weights = dict(small("nope").state_dict())
     twice = weights | {"model.norm.weight": weights["norm.weight"] + 1}
-    with pytest.raises(InputError, match="the weights contain norm.weight twice"):
+    with pytest.raises(InputError, match=r"the weights contain norm\.weight twice"):
         load_llama(small("nope"), twice)
     broken = weights | {"norm.weight": torch.full((64,), math.nan)}
-    with pytest.raises(InputError, match="norm.weight has values that are NaN or infinite"):
+    with pytest.raises(InputError, match=r"norm\.weight has values that are NaN or infinite"):
         load_llama(small("nope"), broken)
     tied = Decoder(replace(small("nope").config, tied_embeddings=True), Encoding)
     with pytest.raises(InputError, match="the model has tied embeddings, but the weights have"):

@@ -46,7 +46,7 @@ def check_rows(rows: Sequence[Measurement], metrics: Mapping[str, Metric]) -> No
 
 
 def _find_wrong_field(row: Measurement) -> str:
-    """Return what is wrong with a field of a row; empty: nothing."""
+    """Return the first wrong field of a row with the rule that it breaks; empty: none."""
     for name in ("subset", "metric", "second_axis"):
         text = getattr(row, name)
         if not is_line(text):

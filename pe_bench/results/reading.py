@@ -4,7 +4,7 @@ Every command that shows or exports numbers reads them with `reading`, so that n
 a run without a message.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -16,6 +16,7 @@ from pe_bench.results.learning_curves import Key, LearningCurve
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
     baselines_of,
+    key_of,
     read_lines,
     read_records,
     read_run_curves,
@@ -135,8 +136,12 @@ def report_problem(problem: str) -> None:
 
 
 def find_problems(records: Iterable[RunRecord]) -> list[str]:
-    """Return a sentence for each run and each file of baselines that cannot be read."""
-    problems = []
+    """Return a sentence for each run and each file of baselines that cannot be read.
+
+    Two copies of a run with different numbers are a problem, too.
+    """
+    records = list(records)
+    problems = _find_conflicts(records)
     baselines: dict[Path, RunRecord] = {}
     for record in records:
         if record.status == "damaged":
@@ -178,3 +183,19 @@ def _check_baselines(path: Path) -> None:
         if seal.exists():
             read_sealed(seal, of=path.stem, limit=LARGEST)
         read_lines(path)
+
+
+def _find_conflicts(records: Sequence[RunRecord]) -> list[str]:
+    """Return a sentence for each run that has other numbers in another folder."""
+    first: dict[tuple[str, str, str], RunRecord] = {}
+    problems = []
+    for record in records:
+        if record.status != "done" or record.measures_time:
+            continue
+        known = first.setdefault(key_of(record), record)
+        if known is not record and sorted(read_run_lines(known)) != sorted(read_run_lines(record)):
+            problems.append(
+                f"{known.folder} and {record.folder} have different numbers for {record.encoding} "
+                f"on {record.task}, seed {record.seed} ({record.name}): remove one of the runs"
+            )
+    return problems

@@ -38,6 +38,13 @@ MISTAKES = [
         INIT.format(options="") + "        self.parts = [torch.nn.Parameter(torch.ones(4))]" + ADDS,
         "has parameters in a list, which are never trained: use nn.ParameterList",
     ),
+    (
+        "    from pe_bench.api import Tunable\n"
+        "    tunable = Tunable('slop', lambda model: (1.0,))\n"
+        + INIT.format(options=", *, slope: float = 2.0")
+        + ADDS,
+        "Mine.tunable names 'slop', which is not one of its options",
+    ),
 ]
 FINE = [
     ADDS,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from pe_bench.checks.subject import CONFIG
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
+from pe_bench.registry.options import options_of
 from pe_bench.registry.plugins import Plugin, is_shipped
 from pe_bench.visibility import EVERYTHING
 
@@ -35,6 +36,13 @@ def find_oversights(encoding: Encoding) -> list[str]:
     if not changed and not restricted and not is_shipped(type(encoding)):
         name = type(encoding).__name__
         found.append(f"{name} overrides no hook, so it has no effect on the decoder")
+    cls = type(encoding)
+    tunable = vars(cls).get("tunable")
+    options = {option.name for option in options_of(cls)}
+    if tunable is not None and tunable.option not in options:
+        found.append(
+            f"{cls.__name__}.tunable names '{tunable.option}', which is not one of its options"
+        )
     return found
 
 

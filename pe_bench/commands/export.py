@@ -1,6 +1,7 @@
 """`pe-bench export`: a table of all numbers, a table for a paper, or all runs to send."""
 
 import io
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,7 +134,7 @@ def _write_folder(target: Path, records: "Sequence[RunRecord]") -> None:
     write_export(target, finished)
     info(
         f"{target}: {len(finished)} runs; on another machine, "
-        f"pe-bench merge {target} copies them into ./results"
+        f"pe-bench merge {shlex.quote(str(target))} copies them into ./results"
     )
 
 

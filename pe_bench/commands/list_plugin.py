@@ -8,7 +8,7 @@ from typing import Any
 from pe_bench.checks.subject import CONFIG
 from pe_bench.commands.encoding_table import FACTS, align, places_of
 from pe_bench.config import ModelConfig
-from pe_bench.errors import InputError, describe_error
+from pe_bench.errors import CRASHES, InputError, describe_error
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.registry.options import option_of, options_of, show, show_type
@@ -34,7 +34,7 @@ def show_plugin(kind: Kind, where: str) -> str:
     parts += _inherited(plugin.cls)
     parts += _choices(plugin.cls)
     parts.append(_options(plugin.cls))
-    parts.append(_facts(plugin) if kind == "encoding" else _presets(plugin.cls, where))
+    parts.append(_facts(plugin) if kind == "encoding" else _describe_task(plugin.cls, where))
     return "\n\n".join(filter(None, parts))
 
 
@@ -95,6 +95,14 @@ def _facts(plugin: Plugin) -> str:
         declared.append(name if getattr(encoding, fact) else f"not {name}")
     lines.append(f"Declared properties: {', '.join(declared)}.")
     return "\n".join(lines)
+
+
+def _describe_task(cls: type[Any], where: str) -> str:
+    """Return the presets of a task, or the error if they are wrong."""
+    try:
+        return _presets(cls, where)
+    except CRASHES as error:
+        return f"It cannot be run: {describe_error(error)}."
 
 
 def _presets(cls: type[Any], where: str) -> str:

@@ -1,5 +1,6 @@
 """`pe-bench merge`: copy the runs of several results folders into one."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +44,8 @@ def main(values: Values) -> int:
     for folder, found in merge_folders(options.folders, options.results, chosen):
         info(describe_merge(folder, found))
         complaints += [warn(line) for line in found.complaints]
-    option = "" if options.results == Path("results") else f" --results {options.results}"
+    target = shlex.quote(str(options.results))
+    option = "" if options.results == Path("results") else f" --results {target}"
     info(f"runs are in {options.results}; next: {program()} report{option}")
     return DIFFERENT if complaints else 0
 

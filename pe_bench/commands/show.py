@@ -1,5 +1,6 @@
 """`pe-bench show`: the record and the numbers of one run."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,8 @@ def main(values: Values) -> int:
     _print("", _facts(record))
     _print("numbers, with their intervals over items", _numbers(record))
     if record.status == "done":
-        info(f"  chance, ceiling and other seeds: pe-bench report --results {results_of(record)}")
+        results = shlex.quote(str(results_of(record)))
+        info(f"  chance, ceiling and other seeds: pe-bench report --results {results}")
     settings = flatten_settings(record.settings)
     _print("settings", {name: str(value) for name, value in settings.items()})
     _print("sources", {name: str(place) for name, place in record.sources.items()})

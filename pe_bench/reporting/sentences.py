@@ -222,6 +222,8 @@ def _needs(verdict: Verdict) -> str:
 
 def _objection(difference: Difference, verdict: Verdict) -> str:
     """Return why a difference is not significant although its own interval excludes 0."""
+    if difference.p_alone > LEVEL:
+        return f"{p_text(difference.p_alone)} is the smallest for equal differences of these seeds"
     if difference.p_value > LEVEL:
         return (
             f"{p_text(difference.p_value)} after correction for {verdict.comparisons} comparisons"

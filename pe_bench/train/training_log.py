@@ -80,6 +80,11 @@ class TrainingLog:
         if not step:
             return math.nan
         loss = self.mean_loss(max(0, step - max(1, self.steps // 10)), step)
+        if not math.isfinite(loss) and not math.isfinite(float(self.losses[0])):
+            raise FloatingPointError(
+                f"the loss is {float(self.losses[0])} at the first step, before anything was "
+                "trained: the outputs of the model or the targets are wrong"
+            )
         if not math.isfinite(loss):
             raise FloatingPointError(
                 f"the loss is {loss} at step {step}: lower --train.lr or raise --train.warmup"

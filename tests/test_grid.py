@@ -365,10 +365,10 @@ def test_missing_data_are_a_complaint_where_the_task_is_named(
 ) -> None:
     open_task = RunFactory.task
 
-    def task(self: RunFactory, spec: str, *, asked: bool = True) -> ResolvedTask:
+    def task(self: RunFactory, spec: str, *, is_start: bool = False) -> ResolvedTask:
         if spec.startswith("mqar"):
             raise DataError("there is no folder pg19")
-        return open_task(self, spec, asked=asked)
+        return open_task(self, spec, is_start=is_start)
 
     def expand(specs: Sequence[str], kind: Kind) -> list[str]:
         return ["copying", "mqar"] if "all" in specs else [*specs]
@@ -391,8 +391,8 @@ def test_missing_parts_are_a_complaint_where_they_are_named(
 ) -> None:
     open_task = RunFactory.task
 
-    def task(self: RunFactory, spec: str, *, asked: bool = True) -> ResolvedTask:
-        resolved = open_task(self, spec, asked=asked)
+    def task(self: RunFactory, spec: str, *, is_start: bool = False) -> ResolvedTask:
+        resolved = open_task(self, spec, is_start=is_start)
         monkeypatch.setattr(resolved.task, "unavailable", {"reverse": "give it a file"})
         return resolved
 

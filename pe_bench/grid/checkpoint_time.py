@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.grid.cost import Costs, Phase, phases_of
 from pe_bench.grid.display import show_duration
-from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.rate_search import TRAININGS
 from pe_bench.runs.run import Run, search_of
 from pe_bench.train.threads import using_threads
@@ -30,10 +29,8 @@ training need few of these."""
 
 def uses_checkpoint(run: Run) -> bool:
     """Return whether the model of a run is a checkpoint, or is not trained at all."""
-    origin = run.encoding.origin if isinstance(run.encoding, Adapted) else None
-    return isinstance(origin, Pretrained) or not any(
-        phase.train.steps for phase in phases_of(run.resolved)
-    )
+    steps = [phase.train.steps for phase in phases_of(run.resolved)]
+    return run.encoding.starts_from_checkpoint or not any(steps)
 
 
 def describe_work(runs: Sequence[Run], threads: int, lanes: int) -> str | None:

@@ -107,7 +107,7 @@ def describe_training(runs: Sequence[Run]) -> str:
     )
 
 
-def find_phases(factory: RunFactory, spec: str, *, asked: bool = True) -> list[Phase]:
+def find_phases(factory: RunFactory, spec: str, *, is_start: bool = False) -> list[Phase]:
     """Return the training phases of a task; first the phase that it starts from, if any.
 
     Texts are neither read nor downloaded: the vocabulary size follows from the tokenizer.
@@ -115,24 +115,24 @@ def find_phases(factory: RunFactory, spec: str, *, asked: bool = True) -> list[P
     Args:
         factory: factory of the runs, with the options of the command.
         spec: name or file of the task, with options.
-        asked: False for a task that only provides the start of another one.
+        is_start: whether the task only provides the start of another one.
 
     Raises:
         InputError: bad input.
     """
     options = factory.options
     plugin = plugins.load("task", spec, options.preset)
-    preset = preset_of(options, plugin, asked)
+    preset = preset_of(options, plugin, is_start)
     start = find_start(options, plugin, preset)
     if start is None and preset.tokenizer == BYTES:
-        return phases_of(factory.task(spec, asked=asked))
-    train = replace(preset.train, **(options.train if asked else options.pretrain))
+        return phases_of(factory.task(spec, is_start=is_start))
+    train = replace(preset.train, **(options.pretrain if is_start else options.train))
     if start is None:
         model = (preset.model or ModelConfig()).changed(**options.model)
         words = vocab_size_of(options.tokenizer or preset.tokenizer)
         model = replace(model, vocab_size=words, train_length=train.length or model.train_length)
         return [Phase(plugin.label, train, model)]
-    before = find_phases(factory, start, asked=False)
+    before = find_phases(factory, start, is_start=True)
     subsets = options.subsets or plugin.cls.all_subsets  # each one has a separate fine-tuning
     return [*before, Phase(plugin.label, train, before[-1].model, len(subsets))]
 

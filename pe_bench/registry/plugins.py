@@ -92,6 +92,11 @@ class Plugin:
         """The canonical spec."""
         return self.label
 
+    @property
+    def starts_from_checkpoint(self) -> bool:
+        """Whether its models are those of a pretrained checkpoint."""
+        return False
+
     def make(self, model: Any, layer: int) -> Any:
         """Return an instance of an encoding with the spec's options.
 
@@ -111,7 +116,7 @@ class Plugin:
                 f"{self.cls.__name__}.__init__ has to begin with super().__init__(model, layer)"
             )
         check_counts(made)
-        made.made_from = self.label
+        made.made_from = self.spec
         return made
 
     def without_options(self) -> "Plugin":

@@ -68,26 +68,26 @@ class RunFactory:
         # Workers build the same run from `given`, so it must not have the checkpoint's options.
         return replace(plugins.load("encoding", full), label=label, given=plugin.given)
 
-    def task(self, spec: str, *, asked: bool = True) -> ResolvedTask:
+    def task(self, spec: str, *, is_start: bool = False) -> ResolvedTask:
         """Return a task with its data opened.
 
         Args:
             spec: name or file of the task, with options.
-            asked: False for a task that only provides the start of another one.
+            is_start: whether the task only provides the start of another one.
 
         Raises:
             InputError: there is no such task, its data are missing, or an option does not fit it.
         """
-        if (spec, asked) not in self._tasks:
+        if (spec, is_start) not in self._tasks:
             shape = self.origin.checkpoint.model if isinstance(self.origin, Pretrained) else None
-            task = resolve(self.options, spec, asked=asked, shape=shape)
+            task = resolve(self.options, spec, is_start=is_start, shape=shape)
             if task.task.measures_time:
                 task = task.under(self._conditions)
             made = task if self.origin is None else self._go_on(task, self.origin)
             # The first training, further training, or both may have a search.
             searched = replace(task, tuning=task.tuning or made.tuning)
-            self._tasks[spec, asked] = replace(made, words=command_words(self._given, searched))
-        return self._tasks[spec, asked]
+            self._tasks[spec, is_start] = replace(made, words=command_words(self._given, searched))
+        return self._tasks[spec, is_start]
 
     def adapted(self, encoding: Plugin, task: ResolvedTask) -> Plugin:
         """Return the encoding, or its adaptation of `origin`, for a task."""

@@ -10,7 +10,7 @@ from pe_bench.encoding import Encoding
 from pe_bench.errors import CRASHES, FaultyPlugin, InputError, as_exception
 from pe_bench.pretrained.rotation import describe_rotation
 from pe_bench.registry.plugins import Plugin, is_shipped
-from pe_bench.runs.initial_weights import Adapted, Pretrained
+from pe_bench.runs.initial_weights import Adapted
 from pe_bench.runs.memory import check_encoding_fits
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.train.adaptation_methods import check_method
@@ -66,7 +66,7 @@ def describe_rotations(task: ResolvedTask, encodings: Sequence[Plugin]) -> list[
     """
     notes = []
     for encoding in encodings:
-        if not isinstance(encoding, Adapted) or isinstance(encoding.origin, Pretrained):
+        if not isinstance(encoding, Adapted) or encoding.starts_from_checkpoint:
             continue
         with suppress(*CRASHES):  # the run records the crash
             notes += describe_rotation(encoding.encoding, encoding.origin, task.model)

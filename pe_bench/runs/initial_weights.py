@@ -48,6 +48,11 @@ class Adapted(Plugin):
         """The canonical spec of the new encoding alone."""
         return self.encoding.spec
 
+    @property
+    def starts_from_checkpoint(self) -> bool:
+        """Whether its models are those of a pretrained checkpoint."""
+        return isinstance(self.origin, Pretrained)
+
 
 def load_origin(spec: str) -> Plugin:
     """Return the encoding of the models to start from.

@@ -21,7 +21,7 @@ from pe_bench.runs.batch_stream import BatchStream
 from pe_bench.runs.candidates import Candidate, Trial
 from pe_bench.runs.distributed import Phase, Ranks
 from pe_bench.runs.failures import FirstStepFailure, SharedFailure
-from pe_bench.runs.initial_weights import Adapted, Pretrained
+from pe_bench.runs.initial_weights import Adapted
 from pe_bench.runs.rate_search import Search
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.trials import Watch, held_out_loss
@@ -116,9 +116,10 @@ class Phases:
             if cached and not (folder / OF).exists():
                 label = f"{self.encoding.label} · {task.label} · seed {seed}"
                 (folder / OF).write_text(label, encoding="utf-8")
+        has_phase_before = task.start is not None and not self.encoding.starts_from_checkpoint
         with locked(folder / "lock", title):
             try:
-                if task.start and not self.is_loaded:
+                if task.start and has_phase_before:
                     self._mark_start(task.start, subset, seed)
                 trained = ensure_trained(
                     model,
@@ -129,7 +130,7 @@ class Phases:
                     seed=seed,
                     device=self.device,
                     precision=self.precision,
-                    initial_weights=start if task.start and not self.is_loaded else None,
+                    initial_weights=start if has_phase_before else None,
                     distributed=distributed,
                     logged=partial(open_logger, self.logger, self.results / FOLDER, log_title),
                     stop=watch if self.ranks is None else None,
@@ -196,33 +197,30 @@ class Phases:
             return replace(self, encoding=self.encoding.origin)
         return self
 
-    @property
-    def is_loaded(self) -> bool:
-        """Whether models start from a pretrained checkpoint."""
-        encoding = self.encoding
-        return isinstance(encoding, Adapted) and isinstance(encoding.origin, Pretrained)
+    def start_subset(self, subset: str | None) -> str | None:
+        """Return the subset of the model to start from: only adapted encodings have one."""
+        return subset if isinstance(self.encoding, Adapted) else None
 
     def _store(self, folder: Path, identity: str, task: ResolvedTask) -> CheckpointStore:
         """Return the checkpoint files of a phase."""
         config = task.train
-        partly = self.is_loaded and bool(config.steps) and not trains_all(config)
-        return CheckpointStore(folder, identity, trainable_only=partly)
+        trains_some = bool(config.steps) and not trains_all(config)
+        trainable_only = self.encoding.starts_from_checkpoint and trains_some
+        return CheckpointStore(folder, identity, trainable_only=trainable_only)
 
     def _start(
         self, task: ResolvedTask, subset: str | None, seed: int, model: Decoder
     ) -> Mapping[str, Tensor]:
         """Return the initial weights of a model, trained by the previous phase."""
         assert task.start is not None
-        of_subset = subset if isinstance(self.encoding, Adapted) else None
-        before, _ = self.before.trained(task.start, of_subset, seed)
+        before, _ = self.before.trained(task.start, self.start_subset(subset), seed)
         if not isinstance(self.encoding, Adapted):
             return before.state_dict()
         return take_over(model, before.state_dict(), self.encoding)
 
     def _mark_start(self, start: ResolvedTask, subset: str | None, seed: int) -> None:
         """Mark the checkpoint that a phase starts from, so that it is kept for records of runs."""
-        of_subset = subset if isinstance(self.encoding, Adapted) else None
-        folder = self.before.checkpoint(start, of_subset, seed)
+        folder = self.before.checkpoint(start, self.start_subset(subset), seed)
         with contextlib.suppress(OSError):  # the cache may be read-only
             folder.mkdir(parents=True, exist_ok=True)
             (folder / START).touch()

@@ -18,7 +18,7 @@ from pe_bench.registry.plugins import Plugin, TaskSpec
 from pe_bench.results.identity import digest_settings
 from pe_bench.results.views import Headline
 from pe_bench.runs.declared import check_declared
-from pe_bench.runs.initial_weights import Adapted, Pretrained, load_pretrained
+from pe_bench.runs.initial_weights import Adapted, load_pretrained
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.tuning import Tuning, default_rates
 from pe_bench.task import Preset, Task, TaskContext
@@ -81,7 +81,7 @@ class ResolvedTask:
 
         Weights outside the encoding depend on the seed alone.
         """
-        if isinstance(encoding, Adapted) and isinstance(encoding.origin, Pretrained):
+        if isinstance(encoding, Adapted) and encoding.starts_from_checkpoint:
             return load_pretrained(encoding, self.model, seed, self.settings["precision"])
         torch.manual_seed(seed)
         return Decoder(self.model, encoding.make)
@@ -106,25 +106,25 @@ class ResolvedTask:
 
 
 def resolve(
-    options: RunOptions, spec: str, *, asked: bool = True, shape: ModelConfig | None = None
+    options: RunOptions, spec: str, *, is_start: bool = False, shape: ModelConfig | None = None
 ) -> ResolvedTask:
     """Return the task of a spec with its data opened, and the task that it starts from.
 
     Args:
         options: options of the command.
         spec: name or file of the task, with options.
-        asked: False for a task that only provides the start of another one.
+        is_start: whether the task only provides the start of another one.
         shape: shape of the checkpoint that models start from; None: they are trained here.
 
     Raises:
         InputError: an error that the user can correct.
     """
     plugin = plugins.load("task", spec, options.preset)
-    preset = preset_of(options, plugin, asked)
+    preset = preset_of(options, plugin, is_start)
     if shape and preset.train.length is None:
         raise InputError(NO_CHECKPOINT)
     start = None if shape else _start(options, plugin, preset)
-    context = _context(options, plugin, preset, asked, start)
+    context = _context(options, plugin, preset, is_start, start)
     if shape and not options.adapt.get("steps"):
         context = replace(context, untrained=True)
     with as_exception():
@@ -155,7 +155,7 @@ def resolve(
         "train": {k: v for k, v in asdict(task.train).items() if k not in ROUNDING_ONLY},
         "start": start.settings if start else None,
     }
-    tuning = _tuning(options, task.train, asked)
+    tuning = _tuning(options, task.train, is_start)
     if tuning:
         settings["tune"] = tuning.settings
     return ResolvedTask(plugin.label, task, model, task.train, settings, start, tuning, given=spec)
@@ -202,7 +202,7 @@ def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask 
     spec = find_start(options, plugin, preset)
     if spec is None:
         return None
-    start = resolve(options, spec, asked=False)
+    start = resolve(options, spec, is_start=True)
     if not _is_language_model(start):
         raise InputError(
             f"{start.label} is not a language model: name one, such as perplexity:corpus=pg19"
@@ -210,7 +210,7 @@ def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask 
     return start
 
 
-def _tuning(options: RunOptions, config: TrainConfig, asked: bool) -> Tuning | None:
+def _tuning(options: RunOptions, config: TrainConfig, is_start: bool) -> Tuning | None:
     """Return the rates to try for a task; the user's rates apply to tasks that the command names.
 
     Raises:
@@ -219,7 +219,7 @@ def _tuning(options: RunOptions, config: TrainConfig, asked: bool) -> Tuning | N
     if options.tune is None or not config.steps:
         return None
     tune = replace(options.tune, values=options.tune.values and options.origin is None)
-    if asked and tune.lr:
+    if tune.lr and not is_start:
         return tune
     if not config.lr:
         raise InputError("a learning rate of 0 has no multiples to search: give --tune.lr")
@@ -231,7 +231,7 @@ def untrained(overrides: Mapping[str, Any]) -> list[str]:
     return [name for name in overrides if name != "length"]
 
 
-def preset_of(options: RunOptions, plugin: Plugin, asked: bool) -> Preset:
+def preset_of(options: RunOptions, plugin: Plugin, is_start: bool) -> Preset:
     """Return the task's preset.
 
     Raises:
@@ -243,26 +243,26 @@ def preset_of(options: RunOptions, plugin: Plugin, asked: bool) -> Preset:
             f"there is no preset '{options.preset}'{suggest(options.preset, list(cls.presets))}; "
             f"there are {', '.join(cls.presets)}"
         )
-    if asked and options.protocol not in cls.protocols:
+    if not is_start and options.protocol not in cls.protocols:
         raise InputError(
             f"there is no protocol '{options.protocol}'"
             f"{suggest(options.protocol, list(cls.protocols))}; there is "
             f"{', '.join(cls.protocols)}"
         )
-    return cls.preset(options.preset, _data(options, plugin, asked))
+    return cls.preset(options.preset, _data(options, plugin, is_start))
 
 
-def _data(options: RunOptions, plugin: Plugin, asked: bool) -> Path | None:
+def _data(options: RunOptions, plugin: Plugin, is_start: bool) -> Path | None:
     """Return the folder that the user gave for a task, if any."""
     name = plugin.label.partition(":")[0]
-    return options.data.get(name, options.data.get("") if asked else None)
+    return options.data.get(name, None if is_start else options.data.get(""))
 
 
 def _context(
-    options: RunOptions, plugin: Plugin, preset: Preset, asked: bool, start: ResolvedTask | None
+    options: RunOptions, plugin: Plugin, preset: Preset, is_start: bool, start: ResolvedTask | None
 ) -> TaskContext:
     """Return the context of a task."""
-    overrides = dict(options.train if asked else options.pretrain)
+    overrides = dict(options.pretrain if is_start else options.train)
     if preset.train.length is None and "length" in overrides:
         known = ", ".join(option.name for option in plugins.options_of(plugin.cls))
         raise InputError(
@@ -274,15 +274,15 @@ def _context(
     try:
         train = replace(preset.train, **overrides)
     except InputError as error:
-        raise InputError(str(error) if asked else f"pre{error}") from None
+        raise InputError(f"pre{error}" if is_start else str(error)) from None
     return TaskContext(
         preset=options.preset,
-        protocol=options.protocol if asked else "strict",
+        protocol="strict" if is_start else options.protocol,
         train=train,
-        data=_data(options, plugin, asked),
+        data=_data(options, plugin, is_start),
         tokenizer=options.tokenizer or preset.tokenizer,
         cache=options.cache,
-        subsets=options.subsets if asked else None,
+        subsets=None if is_start else options.subsets,
         start=start.task if start else None,
         hold_out=options.tune is not None,
     )

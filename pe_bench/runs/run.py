@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ class Run:
         """Encoding, task and seed, for people."""
         return f"{self.encoding.label} · {self.resolved.label} · seed {self.seed}"
 
-    @property
+    @cached_property
     def phases(self) -> Phases:
         """Training phases of the encoding."""
         return Phases(
@@ -103,7 +104,7 @@ class Run:
         place = self.results / "runs" / slug(self.resolved.label) / slug(self.encoding.label)
         return place / f"seed{self.seed}-{identity}"
 
-    @property
+    @cached_property
     def files(self) -> RunFolder:
         """The files of the run."""
         context = self.resolved.task.context

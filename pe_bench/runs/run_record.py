@@ -138,7 +138,7 @@ def find_curves(
         trained: result of the model's last phase, called "task" in the keys. The phase that it
             starts from is called "start".
     """
-    before = subset if isinstance(phases.encoding, Adapted) else None  # as `Phases` starts
+    before = phases.start_subset(subset)
     start = _find_start(resolved, phases, before, seed)
     curves: dict[Key, LearningCurve] = {}
     if start and start.curve:
@@ -153,7 +153,7 @@ def _find_start(
 ) -> TrainingResult | None:
     """Return the result of the phase that a task, or a subset of it, starts from."""
     start = resolved.start
-    if start is None or phases.is_loaded:
+    if start is None or phases.encoding.starts_from_checkpoint:
         return None
     phases = phases.before
     identity = phases.identity(start, subset, seed)

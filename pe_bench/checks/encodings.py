@@ -6,7 +6,6 @@ is shown in the legend.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -15,6 +14,7 @@ from pe_bench.checks.differences import difference, first_difference
 from pe_bench.checks.findings import Finding, NotApplicable, run_check
 from pe_bench.checks.interface import find_oversights
 from pe_bench.checks.kernels import LENGTHS, compare_kernels
+from pe_bench.checks.ledger import blocks_of
 from pe_bench.checks.softmax import normalise, out_of_sight, temperature
 from pe_bench.checks.states import permutation, rotation
 from pe_bench.checks.subject import (
@@ -171,7 +171,7 @@ def backends(subject: Subject) -> str | None:
     expected, gradients = outputs_and_gradients(model, tokens, "eager")
     # Some gradients are zero except for rounding, such as for a bias that is equal for all keys.
     least = SMALL * max(float(gradient.abs().max()) for gradient in gradients.values())
-    with _small_blocks():
+    with blocks_of(blocked.MIN_QUERIES):  # divide even short sequences
         for backend in _serving(model, tokens):
             outputs, others = outputs_and_gradients(model, tokens, backend)
             changes = f"backend {backend} changes"
@@ -369,17 +369,6 @@ def _serving(model: Decoder, tokens: Tensor) -> Iterator[Backend]:
             continue
         if backend != "eager":
             yield backend
-
-
-@contextmanager
-def _small_blocks() -> Iterator[None]:
-    """Divide even short sequences into blocks inside the context."""
-    kept = blocked.MAX_QUERIES
-    blocked.MAX_QUERIES = dict.fromkeys(blocked.MAX_QUERIES, blocked.MIN_QUERIES)
-    try:
-        yield
-    finally:
-        blocked.MAX_QUERIES = kept
 
 
 def _size(logits: Tensor) -> float:

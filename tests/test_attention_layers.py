@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 import pe_bench
 from pe_bench.decoder.block import Block
 from pe_bench.decoder.forward_pass import ForwardPass
-from pe_bench.encoding import StatefulEncoding
+from pe_bench.encoding import Encoding, StatefulEncoding
 
 CONFIG = pe_bench.ModelConfig(
     layers=2, heads=2, width=16, mlp_width=16, vocab_size=32, train_length=16, init_std=0.3,
@@ -142,6 +142,12 @@ def test_training_draws_once_and_reaches_the_parameters_of_the_decoder(spec: str
             assert (parameter.grad is None) == (theirs.grad is None), name
             if parameter.grad is not None and theirs.grad is not None:
                 assert_close(parameter.grad, theirs.grad)
+
+
+def test_an_auxiliary_loss_is_a_scalar() -> None:
+    cls: Any = type("Mine", (Encoding,), {"extra_loss": lambda self: torch.ones(3)})
+    with pytest.raises(pe_bench.InputError, match=r"Mine.extra_loss returned \(3,\), expected"):
+        pe_bench.AttentionLayers(CONFIG, cls).extra_loss()
 
 
 def test_activation_checkpointing_has_the_same_gradient() -> None:

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.forward_pass import ForwardPass
+from pe_bench.decoder.hooks import sum_extra_losses
 from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.decoder.model import MakeEncoding
 from pe_bench.encoding import Encoding
@@ -99,10 +99,9 @@ class AttentionLayers(nn.Module):
         )
 
     def extra_loss(self) -> Tensor | None:
-        """Return the sum of the encodings' auxiliary losses after a forward, a scalar, or None."""
-        losses = []
-        for encoding in dict.fromkeys(layer.encoding for layer in self):
-            loss = encoding.extra_loss()
-            if loss is not None:
-                losses.append(loss)
-        return torch.stack(losses).sum() if losses else None
+        """Return the sum of the encodings' auxiliary losses after a forward, a scalar, or None.
+
+        Raises:
+            InputError: a loss is not a scalar.
+        """
+        return sum_extra_losses(layer.encoding for layer in self)

@@ -3,7 +3,7 @@
 Without the check, a wrong shape would often broadcast silently during training.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -237,6 +237,29 @@ def update_state(
     if isinstance(encoding, StatefulEncoding):
         return in_float32(encoding.update_state, state, extra, mlp_in, mlp_out)
     return state
+
+
+def sum_extra_losses(encodings: Iterable[Encoding]) -> Tensor | None:
+    """Return the sum of the auxiliary losses, a scalar, or None if no encoding has one.
+
+    Args:
+        encodings: the encoding of each layer; a shared one counts once.
+
+    Raises:
+        InputError: a loss is not a scalar.
+    """
+    losses: list[Tensor] = []
+    for encoding in dict.fromkeys(encodings):
+        loss = encoding.extra_loss()
+        if loss is None:
+            continue
+        if not isinstance(loss, Tensor) or loss.dim():
+            raise InputError(
+                f"{type(encoding).__name__}.extra_loss returned {describe_type(loss)}, "
+                "expected a scalar tensor"
+            )
+        losses.append(loss)
+    return torch.stack(losses).sum() if losses else None
 
 
 def in_float32(hook: Callable[..., Result], *args: Any) -> Result:

@@ -17,7 +17,6 @@ from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.block import Block, Context, run_block, run_checkpointed
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
-from pe_bench.decoder.hooks import describe_type
 from pe_bench.decoder.losses import next_token_losses
 from pe_bench.decoder.norms import make_norm
 from pe_bench.decoder.oom_retry import retry_in_halves
@@ -87,18 +86,7 @@ class Decoder(nn.Module):
         Raises:
             InputError: a loss is not a scalar.
         """
-        losses: list[Tensor] = []
-        for encoding in dict.fromkeys(map(self.encoding_of, range(self.config.layers))):
-            loss = encoding.extra_loss()
-            if loss is None:
-                continue
-            if not isinstance(loss, Tensor) or loss.dim():
-                raise InputError(
-                    f"{type(encoding).__name__}.extra_loss returned {describe_type(loss)}, "
-                    "expected a scalar tensor"
-                )
-            losses.append(loss)
-        return torch.stack(losses).sum() if losses else None
+        return hooks.sum_extra_losses(map(self.encoding_of, range(self.config.layers)))
 
     def use_eval_sample(self, sample: int) -> None:
         """Select the frozen random draw of the encodings for evaluation."""

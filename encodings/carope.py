@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions
-from pe_bench.encodings.rope import BASE, rotate
+from pe_bench.encodings.rope import BASE, check_base, rotate_by
 
 
 class CARoPE(Encoding):
@@ -51,8 +51,7 @@ class CARoPE(Encoding):
         start: Literal["rope", "normal"] = "rope",
     ) -> None:
         super().__init__(model, layer)
-        if base <= 1:
-            raise InputError(f"the base of the rotation must be greater than 1, not {base}")
+        check_base(base)
         if start == "normal" and base != 10_000:
             raise InputError("carope:base has no effect with start=normal: leave it out")
         if model.head_dim % 2 or model.head_dim < 4:
@@ -84,7 +83,4 @@ class CARoPE(Encoding):
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         angles = positions.query_features  # (B, H, T, D/2)
         assert angles is not None  # `token_features` made them
-        cos = angles.cos().to(q.dtype)
-        sin = angles.sin().to(q.dtype)
-        group = self.model.heads // self.model.kv_heads
-        return rotate(q, cos, sin), rotate(k, cos[:, ::group], sin[:, ::group])
+        return rotate_by(q, k, angles)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions
-from pe_bench.encodings.rope import BASE, geometric, rotate
+from pe_bench.encodings.rope import BASE, check_base, check_head_dim, geometric, rotate
 
 
 class FoPE(Encoding):
@@ -61,14 +61,10 @@ class FoPE(Encoding):
         **options: Any,
     ) -> None:
         super().__init__(model, layer, **options)
-        if base <= 1:
-            raise InputError(f"the base of the rotation must be greater than 1, not {base}")
+        check_base(base)
         if not 0 <= gain < math.inf:
             raise InputError(f"fope:gain must be at least 0, not {gain}")
-        if model.head_dim % 2:
-            raise InputError(
-                f"a rotation needs an even head_dim; model.width / model.heads is {model.head_dim}"
-            )
+        check_head_dim(model)
         self.base = base
         self.padding = padding
         self.planes = model.head_dim // 2

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pe_bench.api import Encoding, InputError, ModelConfig, Positions
-from pe_bench.encodings.rope import BASE, geometric
+from pe_bench.api import Encoding, ModelConfig, Positions
+from pe_bench.encodings.rope import BASE, check_base, geometric
 
 
 class PoPE(Encoding):
@@ -48,8 +48,7 @@ class PoPE(Encoding):
         **options: Any,
     ) -> None:
         super().__init__(model, layer, **options)
-        if base <= 1:
-            raise InputError(f"the base of the rotation must be greater than 1, not {base}")
+        check_base(base)
         self.base = base
         self.qk_width = 2 * model.head_dim
         self.shift = nn.Parameter(torch.zeros(model.heads, model.head_dim))

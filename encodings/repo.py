@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions
-from pe_bench.encodings.rope import BASE, geometric, rotate
+from pe_bench.encodings.rope import BASE, check_base, check_head_dim, geometric, rotate_by
 
 
 class RePo(Encoding):
@@ -50,16 +50,12 @@ class RePo(Encoding):
         **options: Any,
     ) -> None:
         super().__init__(model, layer, **options)
-        if base <= 1:
-            raise InputError(f"the base of the rotation must be greater than 1, not {base}")
+        check_base(base)
         if not 0 <= lower <= 1 or round(lower * model.layers) == model.layers:
             raise InputError(
                 f"repo:lower must be at least 0 and leave one of {model.layers} layers, not {lower}"
             )
-        if model.head_dim % 2:
-            raise InputError(
-                f"a rotation needs an even head_dim; model.width / model.heads is {model.head_dim}"
-            )
+        check_head_dim(model)
         self.base = base
         self.chooses = layer >= round(lower * model.layers)
         if self.chooses:
@@ -86,7 +82,4 @@ class RePo(Encoding):
             at = positions.query[:, None, :, None]  # (B or 1, 1, T, 1)
         theta = geometric(self.base, self.model.head_dim // 2, at.device).double()  # (D/2,)
         angles = at.double() * theta  # (B or 1, H or 1, T, D/2)
-        cos = angles.cos().to(q.dtype)
-        sin = angles.sin().to(q.dtype)
-        group = self.model.heads // self.model.kv_heads
-        return rotate(q, cos, sin), rotate(k, cos[:, ::group], sin[:, ::group])
+        return rotate_by(q, k, angles)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions
-from pe_bench.encodings.rope import BASE, geometric, rotate
+from pe_bench.encodings.rope import BASE, check_base, check_head_dim, geometric, rotate_by
 
 
 class SelectiveRoPE(Encoding):
@@ -57,14 +57,10 @@ class SelectiveRoPE(Encoding):
         init: Literal["torch", "normal"] = "torch",
     ) -> None:
         super().__init__(model, layer)
-        if base <= 1:
-            raise InputError(f"the base of the rotation must be greater than 1, not {base}")
+        check_base(base)
         if rank < 1:
             raise InputError(f"selective-rope:rank must be at least 1, not {rank}")
-        if model.head_dim % 2:
-            raise InputError(
-                f"a rotation needs an even head_dim; model.width / model.heads is {model.head_dim}"
-            )
+        check_head_dim(model)
         if model.kv_heads != model.heads:
             raise InputError(
                 f"every head has its own rotation angles: use equal numbers of kv_heads and heads "
@@ -110,6 +106,4 @@ class SelectiveRoPE(Encoding):
     def transform_qk(self, q: Tensor, k: Tensor, positions: Positions) -> tuple[Tensor, Tensor]:
         angles = positions.query_features  # (B, H, T, D/2)
         assert angles is not None  # `token_features` made them
-        cos = angles.cos().to(q.dtype)
-        sin = angles.sin().to(q.dtype)
-        return rotate(q, cos, sin), rotate(k, cos, sin)
+        return rotate_by(q, k, angles)

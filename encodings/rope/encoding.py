@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pe_bench.api import Encoding, InputError, ModelConfig, Positions, Tunable
+from pe_bench.encodings.rope.checks import check_base, check_head_dim
 from pe_bench.encodings.rope.choice import SCALINGS, make_scaling, take_options
 from pe_bench.encodings.rope.llama import fields_of, options_of
 from pe_bench.encodings.rope.selections import whole_periods
@@ -35,6 +36,18 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """
     first, second = x.chunk(2, dim=-1)  # (B, H, T, D/2) each
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+def rotate_by(q: Tensor, k: Tensor, angles: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotate queries (B, H, T, D) and keys (B, G, T, D) by the angles of each query head.
+
+    angles is float64 and broadcasts to (B, H, T, D/2). A key head has the angles of the first of
+    its queries.
+    """
+    cos = angles.cos().to(q.dtype)  # (B or 1, H or 1, T, D/2)
+    sin = angles.sin().to(q.dtype)  # (B or 1, H or 1, T, D/2)
+    group = q.shape[1] // k.shape[1]
+    return rotate(q, cos, sin), rotate(k, cos[:, ::group], sin[:, ::group])
 
 
 def geometric(base: float, planes: int, device: torch.device | None = None) -> Tensor:
@@ -138,12 +151,8 @@ class RoPE(Encoding):
     ) -> None:
         of_scaling = take_options(options)
         super().__init__(model, layer, **options)
-        if base <= 1:
-            raise InputError(f"the base of the rotation must be greater than 1, not {base}")
-        if model.head_dim % 2:
-            raise InputError(
-                f"a rotation needs an even head_dim; model.width / model.heads is {model.head_dim}"
-            )
+        check_base(base)
+        check_head_dim(model)
         if resonance and trainable:
             raise InputError("rounded periods have no gradient: leave out trainable")
         self.base = base

@@ -23,6 +23,7 @@ from pe_bench.api import (
     TokenIds,
     TrainConfig,
     Vocabulary,
+    scale_lengths,
 )
 
 START = FIRST
@@ -118,9 +119,8 @@ class Indexing(LengthGeneralizationTask):
 
     def eval_points(self, subset: str) -> list[EvalPoint]:
         longest = self.sizes[-1]
-        sizes = {longest + 1, *(int(factor * longest) for factor in EVAL_LENGTH_FACTORS)}
         points = []
-        for size in sorted(sizes):
+        for size in scale_lengths(longest, EVAL_LENGTH_FACTORS):
             for shift in self.shifts:
                 groups = () if size <= longest else ("left" if shift < 0 else "right",)
                 split = ID if size <= longest else OOD

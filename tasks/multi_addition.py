@@ -22,6 +22,7 @@ from pe_bench.api import (
     TrainConfig,
     Turn,
     Vocabulary,
+    carry,
 )
 
 PLUS, EQUALS, NEXT = range(FIRST + 10, FIRST + 13)  # the digits are FIRST to FIRST + 9
@@ -126,9 +127,7 @@ class MultiAddition(LengthGeneralizationTask):
         numbers = np.zeros((operands, width), dtype=np.int64)  # the last digit first
         numbers[:, : point.length] = rng.integers(0, 10, (operands, point.length))
         totals = numbers.cumsum(axis=0)  # (operands, width)
-        for place in range(width - 1):
-            totals[:, place + 1] += totals[:, place] // 10
-            totals[:, place] %= 10
+        carry(totals)
         answer = _join(totals if self.scratchpad else totals[-1:], NEXT)
         return [Turn([*_join(numbers, PLUS), EQUALS], [*answer, END])]
 

@@ -20,6 +20,7 @@ from pe_bench.api import (
     TrainConfig,
     Turn,
     Vocabulary,
+    carry,
 )
 
 TIMES, EQUALS = range(FIRST + 10, FIRST + 12)  # the digits are FIRST to FIRST + 9
@@ -93,8 +94,6 @@ class Multiplication(LengthGeneralizationTask):
         number[-1] = rng.integers(1, 10)
         factor = int(rng.integers(0, 10))
         product = np.append(number * factor, 0)
-        for place in range(point.length):
-            product[place + 1] += product[place] // 10
-            product[place] %= 10
+        carry(product)
         prompt = [*(number + FIRST).tolist(), TIMES, factor + FIRST, EQUALS]
         return [Turn(prompt, [*(product + FIRST).tolist(), END])]

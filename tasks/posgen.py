@@ -21,6 +21,7 @@ from pe_bench.api import (
     TaskContext,
     TrainConfig,
     Vocabulary,
+    scale_lengths,
 )
 
 START = FIRST
@@ -125,8 +126,8 @@ class Posgen(LengthGeneralizationTask):
         self.vocabulary = Vocabulary(FIRST_NUMBER + modulus)
 
     def eval_points(self, subset: str) -> list[EvalPoint]:
-        sizes = {self.trained + 1, *(int(factor * self.trained) for factor in EVAL_LENGTH_FACTORS)}
-        return [EvalPoint(n, split=ID if n <= self.trained else OOD) for n in sorted(sizes)]
+        sizes = scale_lengths(self.trained, EVAL_LENGTH_FACTORS)
+        return [EvalPoint(n, split=ID if n <= self.trained else OOD) for n in sizes]
 
     def max_tokens(self, subset: str, point: EvalPoint) -> int:
         return point.length + 1

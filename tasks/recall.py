@@ -160,12 +160,7 @@ class Recall(LengthGeneralizationTask):
     ) -> None:
         super().__init__(context, **options)
         self.all_subsets = KINDS if kinds == "all" else tuple(kinds.split("+"))
-        unknown = set(self.all_subsets).difference(KINDS)
-        if unknown or len(set(self.all_subsets)) < len(self.all_subsets):
-            raise InputError(
-                f"{self.name}:kinds must be all, or some of {', '.join(KINDS)}, joined by +, not "
-                f"{kinds}"
-            )
+        self.check_kinds(KINDS)
         if records % 16 or not 16 <= records <= 4096:
             raise InputError(
                 f"{self.name}:records must be a multiple of 16, up to 4096, not {records}"

@@ -23,7 +23,8 @@ from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.metrics import Metric
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap, View
 from pe_bench.sequences.curriculum import Stage, stage_at
-from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint, parse_lengths
+from pe_bench.sequences.digits import carry
+from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint, parse_lengths, scale_lengths
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.sequences.prompt_task import ZERO_SHOT, PromptTask
 from pe_bench.sequences.rows import (
@@ -126,6 +127,7 @@ __all__ = [
     "WordTokenizer",
     "Wrapper",
     "average",
+    "carry",
     "collate",
     "concatenate",
     "exact_match",
@@ -144,6 +146,7 @@ __all__ = [
     "python_corpus",
     "random_ids",
     "ratio",
+    "scale_lengths",
     "split_ids",
     "stack",
     "stage_at",

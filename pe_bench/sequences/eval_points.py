@@ -52,6 +52,19 @@ def check_points(points: Sequence[EvalPoint], subset: str) -> None:
             raise InputError(f"{what} has a control character: give its second axis another value")
 
 
+def scale_lengths(trained: int, factors: Sequence[float]) -> list[int]:
+    """Return evaluated lengths in ascending order.
+
+    They are multiples of the longest trained length, and the next longer one.
+
+    Args:
+        trained: the longest trained length.
+        factors: the multiples.
+    """
+    lengths = {int(factor * trained) for factor in factors}
+    return sorted({*lengths, trained + 1})
+
+
 def parse_lengths(text: str, option: str) -> list[int]:
     """Return the lengths in an option such as `2048+4096`, in ascending order.
 

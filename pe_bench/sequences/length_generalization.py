@@ -96,6 +96,22 @@ class LengthGeneralizationTask(Task):
         effective = Metric("effective length", unit, higher_is_better=True)
         self.metrics = {"effective_length": effective, **self.metrics}
 
+    def check_kinds(self, known: Sequence[str]) -> None:
+        """Check `all_subsets` of a task whose option `kinds` selects them.
+
+        Args:
+            known: all that can be selected.
+
+        Raises:
+            InputError: a subset is unknown, or is selected twice.
+        """
+        kinds = self.all_subsets
+        if not set(kinds) <= set(known) or len(set(kinds)) < len(kinds):
+            raise InputError(
+                f"{self.name}:kinds must be all, or some of {', '.join(known)}, joined by +, not "
+                f"{'+'.join(kinds)}"
+            )
+
     def eval_points(self, subset: str) -> Sequence[EvalPoint]:
         """Return the points of a subset, grouped by length."""
         raise NotImplementedError

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pe_bench.api import END, FIRST, Segment, Sequences, TokenIds, concatenate
+from pe_bench.api import END, FIRST, Segment, Sequences, TokenIds, carry, concatenate
 
 ZERO = FIRST  # the digits are ZERO to ZERO + 9
 PLUS = ZERO + 10
@@ -53,7 +53,5 @@ def _add(a: TokenIds, b: TokenIds) -> TokenIds:
     total = np.zeros((len(a), width), dtype=np.int64)
     total[:, : a.shape[1]] += a
     total[:, : b.shape[1]] += b
-    for column in range(width - 1):
-        total[:, column + 1] += total[:, column] // 10
-        total[:, column] %= 10
+    carry(total)
     return total

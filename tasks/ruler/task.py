@@ -142,12 +142,7 @@ class Ruler(PromptTask):
         self.check_range(needles=(needles, 4, 64))
         if needles % 2:
             raise InputError(f"{self.name}:needles must be even, not {needles}")
-        unknown = set(self.all_subsets).difference(KINDS)
-        if unknown or len(set(self.all_subsets)) < len(self.all_subsets):
-            raise InputError(
-                f"{self.name}:kinds must be all, or some of {', '.join(KINDS)}, joined by +, not "
-                f"{kinds}"
-            )
+        self.check_kinds(KINDS)
         self.prompts = RulerPrompts(self.tokenizer, self.max_length, self.names, needles)
         self.check_room()
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from helpers import cells_by_mean, make_task
 
-from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
+from pe_bench.results.splits import ID, OOD
+from pe_bench.sequences.eval_points import EvalPoint
 from pe_bench.sequences.rows import END, FIRST, Sequences
 from pe_bench.tasks.multi_addition import MultiAddition
 from pe_bench.tasks.multiplication import Multiplication

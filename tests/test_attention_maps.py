@@ -18,11 +18,12 @@ from pe_bench.decoder import model as decoder
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.reporting import attention_maps, panels
+from pe_bench.results.splits import ID, OOD
 from pe_bench.runs import shown_row
 from pe_bench.runs.options import Places, RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.runs.shown_row import ShownRow, name_tokens, row_of_task, row_of_text
-from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
+from pe_bench.sequences.eval_points import EvalPoint
 from pe_bench.text.tokenizer import ByteTokenizer
 
 CONFIG = pe_bench.ModelConfig(

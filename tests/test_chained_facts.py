@@ -9,8 +9,8 @@ import pytest
 from helpers import make_task, merging_tokenizer
 
 from pe_bench.config import IGNORE
+from pe_bench.results.splits import ID
 from pe_bench.sequences.curriculum import Stage
-from pe_bench.sequences.eval_points import ID
 from pe_bench.tasks.chained_facts import HOPS, PLACES, TEXTS, ChainedFacts
 
 

@@ -8,7 +8,8 @@ import pytest
 from helpers import lengths_by_mean, make_task, some_slow
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
+from pe_bench.results.splits import FAR, ID, OOD
+from pe_bench.sequences.eval_points import EvalPoint
 from pe_bench.sequences.rows import PAD, Sequences
 from pe_bench.task import Batch
 from pe_bench.tasks.copying.task import Copying

@@ -8,7 +8,8 @@ import pytest
 from helpers import lengths_by_mean, make_task
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
+from pe_bench.results.splits import ID, OOD
+from pe_bench.sequences.eval_points import EvalPoint
 from pe_bench.sequences.rows import Sequences
 from pe_bench.tasks.flipflop import IGNORED, ONE, READ, SKIP, WRITE, ZERO, Flipflop
 

@@ -34,6 +34,7 @@ from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.pretrained.weights import load_files, make_empty
 from pe_bench.registry import plugins
 from pe_bench.reporting.page.commands import list_commands
+from pe_bench.results.splits import ID, OOD
 from pe_bench.results.store import read_records
 from pe_bench.runs import initial_weights as origin_module
 from pe_bench.runs.adaptation import go_on
@@ -47,7 +48,6 @@ from pe_bench.runs.run import search_of
 from pe_bench.runs.run_record import _find_adaptation, make_record
 from pe_bench.runs.sources import find_sources
 from pe_bench.runs.tuning import Tuning, default_rates
-from pe_bench.sequences.eval_points import ID, OOD
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch
 from pe_bench.tasks.ruler.prompts import KINDS

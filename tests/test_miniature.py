@@ -11,10 +11,10 @@ import pytest
 from helpers import some_slow
 
 from pe_bench.errors import InputError
-from pe_bench.tasks.scrolls.miniature import SPLITS, draw, draw_answer, rows
+from pe_bench.tasks.scrolls.miniature import draw, draw_answer, rows
 from pe_bench.tasks.scrolls.prompts import QuestionLastFormat
 from pe_bench.tasks.scrolls.styles import STYLES, tokenizer, tokens
-from pe_bench.tasks.scrolls.subsets import SUBSETS
+from pe_bench.tasks.scrolls.subsets import SPLITS, SUBSETS
 from pe_bench.tasks.scrolls.text_metrics import normalize_answer, score
 
 FROZEN = "49e53d356d9d81d35e60fe505d0edad80563d1afe46c0dbf0b4469a73642705c"

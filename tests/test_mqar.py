@@ -11,7 +11,8 @@ from helpers import cells_by_mean, make_task
 from torch import Tensor
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
+from pe_bench.results.splits import FAR, ID, OOD
+from pe_bench.sequences.eval_points import EvalPoint
 from pe_bench.sequences.rows import FIRST, Sequences
 from pe_bench.tasks.mqar.rows import _distinct, _places
 from pe_bench.tasks.mqar.task import MQAR

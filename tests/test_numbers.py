@@ -41,9 +41,9 @@ from pe_bench.errors import PACKAGE
 from pe_bench.registry import plugins
 from pe_bench.results.identity import digest
 from pe_bench.results.journal import Journal
+from pe_bench.results.splits import FAR
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
-from pe_bench.sequences.eval_points import FAR
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch, Task
 from pe_bench.train.loop import train

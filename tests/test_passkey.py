@@ -14,11 +14,11 @@ from pe_bench.config import IGNORE
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.results.measurement import Measurement
+from pe_bench.results.splits import FAR, ID, OOD
 from pe_bench.results.views import Column, Heatmap
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask, resolve
-from pe_bench.sequences.eval_points import FAR, ID, OOD
 from pe_bench.tasks.passkey.task import Passkey
 
 KINDS = ("passkey", "multikey", "keyvalue")

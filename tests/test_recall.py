@@ -9,7 +9,8 @@ import pytest
 from helpers import make_task
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
+from pe_bench.results.splits import ID, OOD
+from pe_bench.sequences.eval_points import EvalPoint
 from pe_bench.sequences.rows import PAD
 from pe_bench.tasks.recall import FIRST_WORD, MARKERS, NTH, Recall
 

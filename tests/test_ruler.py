@@ -13,11 +13,12 @@ from helpers import Oracle, make_task, means, measure, merging_tokenizer, some_s
 
 from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.registry import plugins
+from pe_bench.results.splits import ID, OOD
 from pe_bench.results.views import Column
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.sequences.curriculum import Stage
-from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
+from pe_bench.sequences.eval_points import EvalPoint
 from pe_bench.sequences.rows import Sequences
 from pe_bench.task import TaskContext
 from pe_bench.tasks.passkey.prompts import nonsense_names

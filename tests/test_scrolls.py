@@ -22,11 +22,11 @@ from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
+from pe_bench.results.splits import ID, OOD
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.sources import find_sources
 from pe_bench.runs.tuning import Tuning
-from pe_bench.sequences.eval_points import ID, OOD
 from pe_bench.task import Batch
 from pe_bench.tasks.scrolls import answers, miniature, multiple_choice, splits
 from pe_bench.tasks.scrolls.baselines import find_candidates, words_of_answers

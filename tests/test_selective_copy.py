@@ -9,7 +9,8 @@ import pytest
 from helpers import Oracle, answer_after, lengths_by_mean, make_task, measure
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
+from pe_bench.results.splits import ID, OOD
+from pe_bench.sequences.eval_points import EvalPoint
 from pe_bench.sequences.rows import END, Sequences
 from pe_bench.tasks.selective_copy import BLANK, FIRST_SYMBOL, SEP, START, SelectiveCopy
 

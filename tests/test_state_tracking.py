@@ -10,7 +10,8 @@ import pytest
 from helpers import lengths_by_mean, make_task
 
 from pe_bench.config import IGNORE
-from pe_bench.sequences.eval_points import ID, OOD, EvalPoint
+from pe_bench.results.splits import ID, OOD
+from pe_bench.sequences.eval_points import EvalPoint
 from pe_bench.tasks.state_tracking import FIRST_SYMBOL, START, STATES, StateTracking
 
 

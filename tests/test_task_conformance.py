@@ -29,11 +29,12 @@ from pe_bench.results.items import Items
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import METRICS
+from pe_bench.results.splits import FAR, ID, OOD
 from pe_bench.results.views import Column, Curve
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.sequences.baselines import BASELINES
-from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
+from pe_bench.sequences.eval_points import EvalPoint
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.sequences.rows import PAD
 from pe_bench.sequences.scoring import Scores

@@ -21,10 +21,12 @@ from pe_bench.results.items import Items, Place
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.metrics import Metric
+from pe_bench.results.splits import FAR, ID, OOD
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap, View
 from pe_bench.sequences.curriculum import Stage, stage_at
 from pe_bench.sequences.digits import carry
-from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint, parse_lengths, scale_lengths
+from pe_bench.sequences.effective_length import KEPT_FRACTION
+from pe_bench.sequences.eval_points import FAR_FACTORS, EvalPoint, parse_lengths, scale_lengths
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.sequences.prompt_task import ZERO_SHOT, PromptTask
 from pe_bench.sequences.rows import (
@@ -66,10 +68,12 @@ __all__ = [
     "BASE",
     "END",
     "FAR",
+    "FAR_FACTORS",
     "FIRST",
     "HELD_OUT_SEED",
     "ID",
     "IGNORE",
+    "KEPT_FRACTION",
     "LARGE",
     "OOD",
     "PAD",

@@ -19,11 +19,10 @@ from pe_bench.checks.findings import NotApplicable
 from pe_bench.results.baselines import find_chance
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import METRICS
+from pe_bench.results.splits import ID, OOD
 from pe_bench.task import Task
 
 HALFWAY = 0.5
-ID = "in-distribution"
-OOD = "out-of-distribution"
 SECTION = re.compile(r"^Shortcuts:\n((?:[ ]{4,}.*\n?)+)", re.MULTILINE)
 ENTRY = re.compile(r"^[ ]{4}(\S.*?): (.*(?:\n[ ]{5,}.*)*)", re.MULTILINE)
 

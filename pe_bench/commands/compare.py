@@ -14,8 +14,6 @@ from pe_bench.system.console import info, warn
 if TYPE_CHECKING:
     from pe_bench.reporting.tables import Table
 
-PAIR = 2
-
 
 @dataclass(frozen=True)
 class CompareOptions:
@@ -52,7 +50,7 @@ def main(values: Values) -> int:
     if options.ask and (options.all or options.encoding or options.picture):
         extra = "--all" if options.all else "--picture" if options.picture else options.encoding[0]
         raise InputError(f"--ask has its own encodings and no picture: leave out {extra}")
-    if not options.all and not options.ask and len(options.encoding) != PAIR:
+    if not options.all and not options.ask and len(options.encoding) != 2:
         raise InputError(
             f"compare takes two encodings, not {len(options.encoding)}: name two, or write --all "
             "or --ask"

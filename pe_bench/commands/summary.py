@@ -10,8 +10,6 @@ from pe_bench.errors import InputError, InputErrors, SavingError, describe_error
 from pe_bench.system.console import info, warn
 from pe_bench.system.program import program
 
-PAIR = 2
-
 
 def summarize_runs(
     folders: Sequence[Path], results: Path, *, seconds: float, wide: bool, report: bool
@@ -92,9 +90,9 @@ def _suggest(encodings: Sequence[str], task: str | None, option: str) -> str:
     """
     from pe_bench.reporting.paired import DEFAULT_REFERENCE
 
-    if len(encodings) > PAIR:
+    if len(encodings) > 2:
         return f"{program()} compare --all{option}"
-    if len(encodings) == PAIR:
+    if len(encodings) == 2:
         return f"{program()} compare {shlex.join(encodings)}{option}"
     if encodings[0] == DEFAULT_REFERENCE:
         return f"the same command with another encoding ({program()} list)"

@@ -1,10 +1,10 @@
 """Titles of the panels of curves."""
 
 from pe_bench.reporting.tables import Table
+from pe_bench.results.splits import ID
 from pe_bench.results.views import Curve
 
 GENERAL = ("all", "cells", "grid", "test")  # subsets whose names say nothing about their items
-TRAINED = "in-distribution"
 OF_LENGTHS = "-length"  # ends the name of the means of a subset over its second axis
 
 
@@ -28,6 +28,6 @@ def title_curve(table: Table, view: Curve) -> str:
     if subset.endswith(OF_LENGTHS):
         several = sum(other.endswith(OF_LENGTHS) for other in subsets) > 1
         return f"{subset.removesuffix(OF_LENGTHS)}, {axis}" if several else axis
-    if subset == TRAINED:
+    if subset == ID:
         return f"as in training, {axis}"
     return subset if len(subsets) > 1 else f"{subset}, {axis}"

@@ -24,7 +24,6 @@ from pe_bench.system.toml_file import read_toml
 NAME = "questions.toml"
 HEADING = "Questions asked in advance"
 QUESTION = "question"
-PAIR = 2
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ def parse_pairs(pairs: Sequence[str], tasks: Sequence[str] | None) -> list[Quest
     questions = []
     for pair in pairs:
         labels = pair.split()
-        if len(labels) != PAIR:
+        if len(labels) != 2:
             raise InputError(
                 "--ask takes pairs of encodings in quotes, as in --ask 'tape rope', or a file "
                 f"{NAME}, not '{pair}'"

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pe_bench.errors import InputError
-from pe_bench.sequences.eval_points import OOD, EvalPoint
+from pe_bench.results.splits import OOD
+from pe_bench.sequences.eval_points import EvalPoint
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Task, Vocabulary
 from pe_bench.text.tokenizer import Tokenizer

@@ -7,7 +7,8 @@ import numpy as np
 
 from pe_bench.results.measurement import Measurement, Status
 
-KEPT = 0.85
+KEPT_FRACTION = 0.85
+"""Fraction of the score at the trained lengths that an effective length keeps."""
 
 
 class LengthCurve(NamedTuple):
@@ -36,7 +37,7 @@ class LengthCurve(NamedTuple):
         al. 2024, arXiv 2404.06654, uses a fixed threshold of 85.6 % at every length; this one is
         relative to the model's score.)
         """
-        least = KEPT * float(np.mean([row.value for row in self.trained]))
+        least = KEPT_FRACTION * float(np.mean([row.value for row in self.trained]))
         start = max(row.length or 0 for row in self.trained)
         longest = 0
         for row in sorted(self.rows, key=lambda row: row.length or 0):

@@ -7,10 +7,8 @@ from typing import NamedTuple
 from pe_bench.errors import InputError
 from pe_bench.system.text import FORBIDDEN
 
-ID = "in-distribution"
-OOD = "out-of-distribution"
-FAR = "far"
-"""Lengths far beyond the lengths of OOD, for encodings that support such positions."""
+FAR_FACTORS = (16, 32)
+"""Lengths of the split FAR, as multiples of the longest trained length."""
 
 
 class EvalPoint(NamedTuple):

@@ -18,9 +18,10 @@ from pe_bench.results.items import Items, Place
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.metrics import Metric
+from pe_bench.results.splits import FAR, ID, OOD
 from pe_bench.results.views import View
 from pe_bench.sequences.baselines import BASELINES, Baselines
-from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint, check_points
+from pe_bench.sequences.eval_points import EvalPoint, check_points
 from pe_bench.sequences.rows import Sequences, Turn, collate, stack
 from pe_bench.sequences.scoring import (
     TEACHER_FORCED,

@@ -10,8 +10,9 @@ from pe_bench.config import TrainConfig
 from pe_bench.errors import InputError
 from pe_bench.registry.plugins import TaskSpec
 from pe_bench.results.measurement import Measurement
+from pe_bench.results.splits import ID, OOD
 from pe_bench.sequences.curriculum import Stage, make_rows, stage_at
-from pe_bench.sequences.eval_points import ID, OOD, EvalPoint, parse_lengths
+from pe_bench.sequences.eval_points import EvalPoint, parse_lengths
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.sequences.rows import Turn
 from pe_bench.task import HELD_OUT_SEED, Batch, Task, TaskContext

@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import Protocol
 
 from pe_bench.results.measurement import Measurement, Status
+from pe_bench.results.splits import FAR, ID, OOD
 from pe_bench.sequences.effective_length import LengthCurve
-from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
+from pe_bench.sequences.eval_points import EvalPoint
 
 Groups = Mapping[str, Sequence[Measurement]]
 """The rows of each mean, by the mean's name."""

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from pe_bench.results.metrics import describe_metric
+from pe_bench.results.splits import FAR, ID, OOD
 from pe_bench.results.views import Column, Curve, Heatmap, View
-from pe_bench.sequences.eval_points import FAR, ID, OOD, EvalPoint
+from pe_bench.sequences.eval_points import EvalPoint
 
 
 def make_views(

@@ -8,6 +8,7 @@ import numpy as np
 
 from pe_bench.api import (
     FAR,
+    FAR_FACTORS,
     FIRST,
     ID,
     OOD,
@@ -30,7 +31,6 @@ from pe_bench.api import (
 from pe_bench.tasks.mqar.rows import draw
 
 EVAL_SEED = 20_250_105
-FAR_FACTORS = (16, 32)
 """Far lengths, as multiples of the longest trained one."""
 
 

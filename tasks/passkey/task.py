@@ -9,6 +9,7 @@ import numpy as np
 from pe_bench.api import (
     BASE,
     FAR,
+    FAR_FACTORS,
     ID,
     OOD,
     TINY,
@@ -32,7 +33,6 @@ from pe_bench.tasks.passkey.prompts import FORMATS, TEXTS, Prompts, nonsense_nam
 
 EVAL_LENGTH_FACTORS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8)
 DEPTHS = [tenth / 10 for tenth in range(11)]
-FAR_FACTORS = (16, 32)
 FAR_DEPTHS = [0.1, 0.3, 0.5, 0.7, 0.9]
 EVAL_SEED = 20_250_301
 

@@ -6,13 +6,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from pe_bench.api import Column, Curve, Items, Measurement, Place, Status, View, mean_of, ratio
+from pe_bench.api import (
+    KEPT_FRACTION,
+    Column,
+    Curve,
+    Items,
+    Measurement,
+    Place,
+    Status,
+    View,
+    mean_of,
+    ratio,
+)
 from pe_bench.tasks.perplexity.scored_windows import Nats, ScoredWindows
 from pe_bench.tasks.perplexity.tokenized_corpus import Places
 from pe_bench.tasks.perplexity.windows import Span
 
 RESAMPLES = 1000
-KEPT = 0.85  # fraction of the score at the training length that defines the effective length
 CONTEXT_AXIS = "context, tokens (those that count among them)"
 
 CURVES = (
@@ -229,7 +239,7 @@ def effective_length(curve: Mapping[int, Measurement], trained: int) -> int:
     RULER (Hsieh et al. 2024, arXiv 2404.06654) uses a fixed threshold at every length; this one is
     relative to the model's loss at the training length.
     """
-    most = curve[trained].value / KEPT
+    most = curve[trained].value / KEPT_FRACTION
     longest = 0
     for length in sorted(n for n in curve if n >= trained):
         if curve[length].value > most:

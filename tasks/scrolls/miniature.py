@@ -14,12 +14,12 @@ from typing import NamedTuple, TypeVar
 
 from pe_bench.api import InputError
 from pe_bench.tasks.scrolls.styles import LABELS, NAMES, STYLES, THINGS, Style, list_options
+from pe_bench.tasks.scrolls.subsets import SPLITS
 
 MOST_FACTS = 12  # maximum number of facts; longer documents have more other sentences
 ASIDES = 0.1  # fraction of sentences that are not facts
 Item = TypeVar("Item")
 
-SPLITS = ("train", "validation")
 LEAST_SIZE = 56
 PERIOD = 24  # number of questions after which classes of answers repeat
 UNANSWERABLE_EVERY = 12  # one of this many paper questions asks for a thing without a fact

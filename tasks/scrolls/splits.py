@@ -12,7 +12,6 @@ from pe_bench.tasks.scrolls.documents import Records, open_split, write_split
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 
 HUB_REPOSITORY = "tau/scrolls"
-SPLITS = ("train", "validation")
 
 Splits = dict[str, Records]
 """The records of a subset, by split."""

@@ -22,6 +22,9 @@ class Subset(NamedTuple):
     sampling: Sampling | None = None
 
 
+SPLITS = ("train", "validation")
+"""The labels of a third split, "test", are not public."""
+
 SUBSETS = {
     "qasper": Subset("f1", "paper question"),
     "contract_nli": Subset("em", "inference"),

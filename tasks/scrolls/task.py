@@ -37,14 +37,13 @@ from pe_bench.tasks.scrolls.output_limits import check_limits, find_limits
 from pe_bench.tasks.scrolls.prompts import Format, PaperFormat, QuestionLastFormat, StrictFormat
 from pe_bench.tasks.scrolls.questions import Questions
 from pe_bench.tasks.scrolls.splits import (
-    SPLITS,
     BuiltinDocuments,
     Splits,
     download,
     open_subsets,
 )
 from pe_bench.tasks.scrolls.styles import tokenizer
-from pe_bench.tasks.scrolls.subsets import SUBSETS
+from pe_bench.tasks.scrolls.subsets import SPLITS, SUBSETS
 from pe_bench.tasks.scrolls.summary import summarize, summarize_lengths
 
 EVAL_LENGTH_FACTORS = (1, 2, 4)  # lengths of built-in documents relative to training

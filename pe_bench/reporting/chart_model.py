@@ -3,6 +3,7 @@
 Renderers only draw: modules of this folder with matplotlib, `page/charts.js` with Observable Plot.
 """
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +18,11 @@ class Point(NamedTuple):
     low: float
     high: float
     seeds: int
+
+    @property
+    def ends(self) -> list[float]:
+        """The finite numbers among mean, low and high."""
+        return [end for end in (self.mean, self.low, self.high) if math.isfinite(end)]
 
 
 class Mark(NamedTuple):

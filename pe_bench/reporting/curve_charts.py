@@ -79,9 +79,12 @@ def make_scores(table: Table) -> ScoreChart | None:
         x_names.append("metric")
         for lines, title in zip(ticks, titles, strict=True):
             lines.append(textwrap.fill(title, layout.TICK_WIDTH))
-    points = [point for own in series.values() for point in own]
-    ends = [end for point in points for end in point[1:4] if math.isfinite(end)]
-    ends += [y for one in baselines for _, y in one.points]
+    ends: list[float] = []
+    for points in series.values():
+        for point in points:
+            ends += point.ends
+    for one in baselines:
+        ends += [y for _, y in one.points]
     places: dict[float, list[str]] = {}
     for trained, label in trained_lengths(table).items():
         shorter = sum(length <= trained for length, _ in known)
@@ -222,7 +225,7 @@ def _curve_limits(
         ends = groups.setdefault(name, [])
         for points in series[number].values():
             for point in points:
-                ends += [point.mean] if view.log_y else point[1:4]
+                ends += [point.mean] if view.log_y else point.ends
         for one in baselines[number]:
             ends += [y for _, y in one.points]
     limits = []

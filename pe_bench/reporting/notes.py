@@ -13,7 +13,7 @@ from pe_bench.reporting.sensitivity import describe_sensitivity
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tuning import describe_tuning, describe_worse
 from pe_bench.results.record import RunRecord
-from pe_bench.system.commit import ROUNDING, show_commit
+from pe_bench.system.commit import ROUNDING
 
 BELOW = "†"
 
@@ -83,12 +83,11 @@ def write_notes(table: Table) -> str:
     lines += describe_worse(table)
     lines += [f"Missing: {name} ({reason})." for name, reason in table.about.unavailable.items()]
     lines += _describe_left_out(table)
-    names = {str(record.environment.get("device")) for record in table.records}
-    commits = sorted({show_commit(record.environment) for record in table.records} - {""})
+    commits = table.commits
     code = f" at commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}" if commits else ""
     if len(commits) > 1 and not table.about.measures_time:
         code += f"; numbers of these commits are {ROUNDING}"
-    devices = ", ".join(sorted(names))
+    devices = ", ".join(table.devices)
     lines.append(f"Settings {table.about.settings_digest}; measured on {devices}{code}.")
     return "\n".join(lines)
 

@@ -82,8 +82,7 @@ def difference_rows(table: Table, found: Comparison) -> list[list[str]]:
     """Return heading and cells of the differences to the reference; empty with single seeds."""
     if not any(difference.seeds > 1 for difference in found.to_reference):
         return []
-    percent = table.is_percent(table.headline.metric)
-    digits = 2 if percent else 3
+    digits = table.headline_digits
     heading = f"minus {found.reference} ({table.label(table.headline.metric)})"
     rows = [["encoding", heading, *DIFFERENCE_HEADER]]
     for difference in found.to_reference:

@@ -6,7 +6,7 @@ from pe_bench.reporting.display import display_name
 from pe_bench.reporting.tables import Table
 from pe_bench.results.baselines import find_chance
 from pe_bench.results.views import Column, Curve
-from pe_bench.system.commit import ROUNDING, show_commit
+from pe_bench.system.commit import ROUNDING
 
 CHANCE = "Chance"
 STRONGEST = "Best baseline"
@@ -150,7 +150,7 @@ def describe_given(tables: Sequence[Table]) -> list[str]:
 
 def describe_commits(tables: Sequence[Table]) -> str:
     """Return the commits that the runs were measured at."""
-    commits = _commits(tables)
+    commits = sorted(set().union(*(table.commits for table in tables)))
     if not commits:
         return "Measured with pe-bench."
     if len(commits) > MOST_COMMITS:
@@ -161,22 +161,16 @@ def describe_commits(tables: Sequence[Table]) -> str:
 
 def describe_source(table: Table) -> str:
     """Return a line on the runs of a table: heading, settings, device and all commits."""
-    devices = sorted({str(record.environment.get("device")) for record in table.records})
-    commits = _commits([table])
+    commits = table.commits
     text = (
         f"{table.heading}: {describe_seeds([table])}, settings {table.about.settings_digest}, "
-        f"measured on {', '.join(devices)}"
+        f"measured on {', '.join(table.devices)}"
     )
     if commits:
         text += f" at {', '.join(commits)}"
     if len(commits) > 1 and not table.about.measures_time:
         text += f"; numbers of these commits are {ROUNDING}"
     return f"{text}."
-
-
-def _commits(tables: Sequence[Table]) -> list[str]:
-    records = [record for table in tables for record in table.records]
-    return sorted({show_commit(record.environment) for record in records} - {""})
 
 
 def _describe_intervals(tables: Sequence[Table]) -> str:

@@ -182,7 +182,7 @@ def title(found: Verdicts) -> str:
 def own_unit(verdict: Verdict) -> str:
     """Return the difference with its interval in the task's unit, for a picture."""
     difference = verdict.difference
-    digits = _digits(verdict.table)
+    digits = verdict.table.headline_digits
     text = f"{difference.value:+.{digits}f} {verdict.table.unit_of_difference}"
     if not difference.has_interval:
         return text
@@ -237,7 +237,7 @@ def _amount(verdict: Verdict) -> str:
     table = verdict.table
     more = "more" if value >= 0 else "less"
     metric = table.metric(table.headline.metric)
-    size = f"{abs(value):.{_digits(table)}f}"
+    size = f"{abs(value):.{table.headline_digits}f}"
     if table.is_percent(table.headline.metric):
         return f"{size} points {more} {metric.title}"
     unit = f" {metric.unit}" if metric.unit else ""
@@ -245,7 +245,7 @@ def _amount(verdict: Verdict) -> str:
 
 
 def _numbers(verdict: Verdict) -> str:
-    digits = _digits(verdict.table)
+    digits = verdict.table.headline_digits
     unit = verdict.table.metric(verdict.table.headline.metric).unit
     after = f" {unit}" if unit else ""
     better = "" if verdict.table.higher_is_better else ", lower is better"
@@ -254,7 +254,8 @@ def _numbers(verdict: Verdict) -> str:
 
 def _interval(verdict: Verdict) -> str:
     difference = verdict.difference
-    return _range(difference.low, difference.high, _digits(verdict.table), "more", "less")
+    digits = verdict.table.headline_digits
+    return _range(difference.low, difference.high, digits, "more", "less")
 
 
 def _range(low: float, high: float, digits: int, up: str, down: str) -> str:
@@ -264,10 +265,6 @@ def _range(low: float, high: float, digits: int, up: str, down: str) -> str:
     if high <= 0:
         return f"{-high:.{digits}f} to {-low:.{digits}f} {down}"
     return f"{-low:.{digits}f} {down} to {high:.{digits}f} {up}"
-
-
-def _digits(table: Table) -> int:
-    return 2 if table.is_percent(table.headline.metric) else 3
 
 
 def _seeds(count: int) -> str:

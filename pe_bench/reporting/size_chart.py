@@ -1,6 +1,5 @@
 """Pictures of scores by the size of the model, one for each task."""
 
-import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,9 +61,10 @@ def make_size_chart(ladder: Ladder) -> CurveChart:
     baselines = []
     for name, y in limits.items():
         baselines.append(Baseline(name, [(x, y) for x in x_limits]))
-    ends = [
-        end for own in series.values() for point in own for end in point[1:4] if math.isfinite(end)
-    ]
+    ends: list[float] = []
+    for points in series.values():
+        for point in points:
+            ends += point.ends
     ends += [one.points[0][1] for one in baselines]
     if percent:
         y_limits = layout.percent_limits(max(0.0, min(ends)), 100.0)

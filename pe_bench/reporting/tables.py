@@ -21,6 +21,7 @@ from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.reading import read_curves, read_items, reading
 from pe_bench.results.record import RunRecord
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
+from pe_bench.system.commit import show_commit
 from pe_bench.system.files import slug
 
 MAX_DIFFERENCES = 60  # maximum characters of differences in a heading
@@ -112,6 +113,16 @@ class Table:
         return 0
 
     @property
+    def commits(self) -> list[str]:
+        """The known commits of its runs, in alphabetical order."""
+        return sorted({show_commit(record.environment) for record in self.records} - {""})
+
+    @property
+    def devices(self) -> list[str]:
+        """The devices of its runs, in alphabetical order."""
+        return sorted({str(record.environment.get("device")) for record in self.records})
+
+    @property
     def encodings(self) -> list[str]:
         """Labels of the encodings, in alphabetical order."""
         return sorted({record.encoding for record in self.records})
@@ -173,6 +184,11 @@ class Table:
         """
         metric = self.metric(self.headline.metric)
         return "points" if self.is_percent(self.headline.metric) else metric.unit or metric.title
+
+    @property
+    def headline_digits(self) -> int:
+        """Decimals of headlines and of their differences in a comparison."""
+        return 2 if self.is_percent(self.headline.metric) else 3
 
     def arrow(self, name: str) -> str:
         """Return an arrow that points to better values of a metric; empty without a direction."""

@@ -10,7 +10,7 @@ from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind, trusting_only
 from pe_bench.reporting.frames import finished_runs
-from pe_bench.results.identity import settings_of_phases
+from pe_bench.results.identity import describe_change, settings_of_phases
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import key_of, read_record
 from pe_bench.system.locks import is_held
@@ -119,13 +119,13 @@ class Versions:
         for kind, label, version in _plugins_of(record):
             now = self._now(kind, label)
             if now is not None and now != version:
-                found.append(f"version {version} of {label}, now {now}")
+                found.append(describe_change(label, version, now))
         for phase in settings_of_phases(record.settings):
             versions = phase.get("versions", {})
             for name, current in ENGINE.items():
                 before = versions.get(name, current)
                 if before != current:
-                    found.append(f"version {before} of the {name}, now {current}")
+                    found.append(describe_change(f"the {name}", before, current))
         return ", ".join(dict.fromkeys(found))
 
     def _now(self, kind: Kind, label: str) -> str | None:

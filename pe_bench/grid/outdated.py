@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pe_bench.grid.planned_run import PlannedRun
-from pe_bench.results.identity import digest_settings, settings_of_phases
+from pe_bench.results.identity import describe_change, digest_settings, settings_of_phases
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.run import Run
 
@@ -43,7 +43,7 @@ def _changes(run: Run, record: RunRecord) -> Iterator[str]:
     """Yield the versions of code that differ between a run and the record of an earlier one."""
     now = run.encoding.version
     if record.encoding_version != now:
-        yield f"version {record.encoding_version} of {record.encoding}, now {now}"
+        yield describe_change(record.encoding, record.encoding_version, now)
     phases = zip(
         settings_of_phases(record.settings), settings_of_phases(run.resolved.settings), strict=True
     )
@@ -53,7 +53,7 @@ def _changes(run: Run, record: RunRecord) -> Iterator[str]:
             before = versions.get(name, version)
             if before != version:
                 what = phase["task"] if name == "task" else f"the {name}"
-                yield f"version {before} of {what}, now {version}"
+                yield describe_change(what, before, version)
 
 
 def _digest(settings: Mapping[str, Any]) -> str:

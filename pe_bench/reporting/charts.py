@@ -15,7 +15,7 @@ from pe_bench.reporting.tables import Table
 from pe_bench.reporting.training_charts import make_training
 from pe_bench.results.views import Gallery, Heatmap
 
-DIGITS = 5  # significant digits of a number on the page
+DIGITS = 5  # significant digits of a number in a chart
 
 
 def list_charts(table: Table, tables: Sequence[Table]) -> dict[str, list[Any]]:
@@ -44,6 +44,13 @@ def list_charts(table: Table, tables: Sequence[Table]) -> dict[str, list[Any]]:
     return found
 
 
+def round_number(number: float, digits: int) -> float | int | None:
+    """Round a number to significant digits for JSON; None if it is not finite."""
+    if not math.isfinite(number):
+        return None
+    return int(number) if number.is_integer() else float(f"{number:.{digits}g}")
+
+
 def _plain(value: Any) -> Any:
     """Convert a value to JSON types, with numbers rounded to `DIGITS` digits."""
     if isinstance(value, dict):
@@ -51,9 +58,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     if isinstance(value, float | np.floating):
-        if not math.isfinite(value):
-            return None
-        return int(value) if value.is_integer() else float(f"{value:.{DIGITS}g}")
+        return round_number(float(value), DIGITS)
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return value

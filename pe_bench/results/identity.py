@@ -42,6 +42,11 @@ def settings_of_phases(settings: Mapping[str, Any] | None) -> Iterator[Mapping[s
         settings = settings.get("start")
 
 
+def describe_change(what: str, before: object, now: object) -> str:
+    """Return a change of the version of a plugin or of a part of the engine, in words."""
+    return f"version {before} of {what}, now {now}"
+
+
 def flatten_settings(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Flatten nested settings into a dict from dotted paths to JSON values.
 

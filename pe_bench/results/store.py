@@ -6,10 +6,10 @@ import io
 import math
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, cast, get_args
+from typing import Any, NotRequired, TypedDict, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -39,6 +39,11 @@ INTEGER = re.compile("[0-9 ]*")
 DIGITS = 15  # a float represents all integers with up to 15 digits exactly
 FILES_OF_A_RUN = ("run.json", "rows.csv", "items.parquet", FILE)
 FILES_OF_AN_EXPORT = (EXPORTED, PACKED_ROWS, "items.parquet", FILE)
+
+RunKey = tuple[str, str, str]
+"""Task, encoding and name, which together identify a run within an export."""
+
+Value = TypeVar("Value")
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
@@ -293,8 +298,8 @@ def results_of(record: RunRecord) -> Path:
     return record.folder if record.exported else record.folder.parents[3]
 
 
-def key_of(record: RunRecord) -> tuple[str, str, str]:
-    """Return task, encoding and name, which together identify a run within an export."""
+def key_of(record: RunRecord) -> RunKey:
+    """Return the key of a run within an export."""
     return record.task, record.encoding, record.name
 
 
@@ -315,7 +320,7 @@ def find_run(what: str, results: Path) -> RunRecord:
     else:
         records = read_records(results)
         # Exports, which come last, may repeat runs.
-        same: dict[tuple[str, str, str], RunRecord] = {}
+        same: dict[RunKey, RunRecord] = {}
         for record in records:
             if what.strip("/") in _names_of(record):
                 same.setdefault(key_of(record), record)
@@ -340,10 +345,7 @@ def _names_of(record: RunRecord) -> list[str]:
 def read_run_lines(record: RunRecord) -> list[list[str]]:
     """Return the rows of a run as in its file, see `read_lines`."""
     path = rows_path(record)
-    if not record.exported:
-        lines = read_lines(path)
-    else:
-        lines = _lines_by_run(path, _state_of(path)).get(key_of(record), [])
+    lines = _lines_by_run(path).get(key_of(record), []) if record.exported else read_lines(path)
     encoding, seed = CSV_COLUMNS.index("encoding"), CSV_COLUMNS.index("seed")
     if not {(line[encoding], line[seed]) for line in lines} <= {
         (record.encoding, str(record.seed))
@@ -358,21 +360,32 @@ def read_run_rows(record: RunRecord) -> list[dict[str, str]]:
     return [{**row, "run": record.name} for row in own]
 
 
+def _until_changed(read: Callable[[Path], Value]) -> Callable[[Path], Value]:
+    """Cache what a function reads from a file, until the file changes."""
+
+    @lru_cache(maxsize=8)
+    def cached(path: Path, state: tuple[int, ...]) -> Value:
+        return read(path)
+
+    def read_if_changed(path: Path) -> Value:
+        return cached(path, _state_of(path))
+
+    return read_if_changed
+
+
 def _state_of(path: Path) -> tuple[int, ...]:
-    """Return a key of a file and its last change, so that a changed file is read again."""
+    """Return a key of a file and its last change."""
     if not path.exists():
         return ()
     about = path.stat()
     return about.st_dev, about.st_ino, about.st_mtime_ns
 
 
-@lru_cache(maxsize=8)
-def _lines_by_run(
-    path: Path, changed: tuple[int, ...]
-) -> dict[tuple[str, str, str], list[list[str]]]:
-    """Return the lines of an export by run; `changed` is as in `_items_by_run`."""
+@_until_changed
+def _lines_by_run(path: Path) -> dict[RunKey, list[list[str]]]:
+    """Return the lines of an export by run."""
     task, encoding, run = (CSV_COLUMNS.index(name) for name in ("task", "encoding", "run"))
-    found: dict[tuple[str, str, str], list[list[str]]] = {}
+    found: dict[RunKey, list[list[str]]] = {}
     for line in read_lines(path):
         found.setdefault((line[task], line[encoding], line[run]), []).append(line)
     return found
@@ -390,18 +403,13 @@ def read_run_items(record: RunRecord) -> list[Items]:
         return []
     if not record.exported:
         return read_items(path)
-    return _items_by_run(path, _state_of(path)).get(key_of(record), [])
+    return _items_by_run(path).get(key_of(record), [])
 
 
-@lru_cache(maxsize=8)
-def _items_by_run(path: Path, changed: tuple[int, ...]) -> dict[tuple[str, str, str], list[Items]]:
-    """Return the items of an export by run.
-
-    Args:
-        path: path of the file.
-        changed: state of the file, see `_state_of`.
-    """
-    found: dict[tuple[str, str, str], list[Items]] = {}
+@_until_changed
+def _items_by_run(path: Path) -> dict[RunKey, list[Items]]:
+    """Return the items of an export by run."""
+    found: dict[RunKey, list[Items]] = {}
     for items, labels in read_labelled_items(path, OF_AN_EXPORT[:3]):
         key = (labels["task"], labels["encoding"], labels["run"])
         found.setdefault(key, []).append(items)
@@ -420,15 +428,13 @@ def read_run_curves(record: RunRecord) -> dict[Key, LearningCurve]:
         return {}
     if not record.exported:
         return read_curve_file(path, OF_A_RUN)
-    return _curves_by_run(path, _state_of(path)).get(key_of(record), {})
+    return _curves_by_run(path).get(key_of(record), {})
 
 
-@lru_cache(maxsize=8)
-def _curves_by_run(
-    path: Path, changed: tuple[int, ...]
-) -> dict[tuple[str, str, str], dict[Key, LearningCurve]]:
-    """Return the learning curves of an export by run; `changed` is as in `_items_by_run`."""
-    found: dict[tuple[str, str, str], dict[Key, LearningCurve]] = {}
+@_until_changed
+def _curves_by_run(path: Path) -> dict[RunKey, dict[Key, LearningCurve]]:
+    """Return the learning curves of an export by run."""
+    found: dict[RunKey, dict[Key, LearningCurve]] = {}
     for (task, encoding, run, *of_run), curve in read_curve_file(path, OF_AN_EXPORT).items():
         found.setdefault((task, encoding, run), {})[tuple(of_run)] = curve
     return found

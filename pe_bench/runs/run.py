@@ -45,8 +45,8 @@ from pe_bench.task import Evaluation
 from pe_bench.train.loggers import LoggerName
 
 
-def _nothing() -> None:
-    pass
+def do_nothing() -> None:
+    """Do nothing when the work on a run begins."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Run:
         return RunFolder(self.folder, labels)
 
     def execute(
-        self, *, begun: Callable[[], None] = _nothing, since: datetime | None = None
+        self, *, begun: Callable[[], None] = do_nothing, since: datetime | None = None
     ) -> Outcome:
         """Execute the missing parts, under a lock: only one process works on a run.
 

@@ -10,14 +10,10 @@ from pe_bench.grid.executors.executor import Ended, Executor
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.runs.baselines import write_baselines
 from pe_bench.runs.outcome import Busy, Outcome
-from pe_bench.runs.run import Run
+from pe_bench.runs.run import Run, do_nothing
 from pe_bench.system.console import showing, warn
 from pe_bench.system.time_limit import TimeLimit
 from pe_bench.train.threads import using_threads
-
-
-def _nothing() -> None:
-    pass
 
 
 class Serial(Executor):
@@ -48,7 +44,7 @@ class Serial(Executor):
 
 def execute(
     run: Run,
-    begun: Callable[[], None] = _nothing,
+    begun: Callable[[], None] = do_nothing,
     since: datetime | None = None,
     timeout: float | None = None,
 ) -> Outcome:

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from pe_bench.reporting import sizes
-from pe_bench.reporting.charts import list_charts
+from pe_bench.reporting.charts import list_charts, round_number
 from pe_bench.reporting.columns import NumberColumn
 from pe_bench.reporting.page import commands, prose, provenance
 from pe_bench.reporting.page.colours import dark
@@ -31,6 +31,7 @@ HERE = Path(__file__).parent
 STYLES = ("page.css",)
 SCRIPTS = ("vendor/d3.min.js", "vendor/plot.umd.min.js", "charts.js", "downloads.js", "page.js")
 NAME = "index.html"
+DIGITS = 6  # significant digits of the value of a run
 
 
 def write_page(
@@ -168,7 +169,7 @@ def _values(table: Table, shown: Sequence[NumberColumn]) -> dict[str, list[Any]]
     for name, subset, metric, length, *value in zip(*columns, strict=True):
         own = found.get(_place(name, subset, metric, length))
         if own is not None:
-            own.append([_plain(number) for number in value])
+            own.append([round_number(float(number), DIGITS) for number in value])
     values: dict[str, list[Any]] = {name: [] for name in table.encodings}
     for column in shown:
         for name, entries in values.items():
@@ -184,13 +185,6 @@ def _values(table: Table, shown: Sequence[NumberColumn]) -> dict[str, list[Any]]
 def _place(encoding: Any, subset: Any, metric: Any, length: Any) -> tuple[Any, ...]:
     """Return the key of a number; nan, which equals nothing, becomes None."""
     return encoding, subset, metric, None if math.isnan(length) else length
-
-
-def _plain(number: Any) -> float | int | None:
-    value = float(number)
-    if not math.isfinite(value):
-        return None
-    return int(value) if value.is_integer() else float(f"{value:.6g}")
 
 
 def _read(name: str) -> str:

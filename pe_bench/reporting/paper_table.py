@@ -269,12 +269,12 @@ def _baseline_names(scores: Sequence[Score]) -> list[str]:
     tables = [score.table for score in scores]
     if all(table is tables[0] for table in tables):
         return tables[0].baseline_names
-    found = []
+    names: dict[tuple[str, ...], str] = {}  # by the cells of the row; equal rows are shown once
     for name in (CHANCE, STRONGEST):
-        cells = [score.baseline_cell(name).text for score in scores]
-        if set(cells) != {ABSENT} and cells not in found:
-            found.append(cells)
-    return [CHANCE, STRONGEST][: len(found)]
+        cells = tuple(score.baseline_cell(name).text for score in scores)
+        if set(cells) != {ABSENT}:
+            names.setdefault(cells, name)
+    return list(names.values())
 
 
 def _show(value: float, digits: int, *, signed: bool = False) -> str:

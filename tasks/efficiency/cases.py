@@ -16,6 +16,7 @@ from .timing import Call, quartiles, take_turns
 
 MIB = 2**20
 WARM_UP = {"cpu": 1, "cuda": 3}  # in addition to the calls that count operations and bytes
+EVERY_PASS = ""  # key of a reason that applies to all passes of a case
 Entry = dict[str, Any]
 
 
@@ -114,14 +115,14 @@ class Meter:
         return tuple(f"{', '.join(keys)}: {reason}" for reason, keys in self.reasons.items())
 
     def _measured(self, case: Case, shorter: Mapping[int, Entry]) -> Entry:
-        """Return the result of `measure`; the key "" holds a reason that applies to all passes."""
+        """Return the result of `measure`; a reason for all passes has the key `EVERY_PASS`."""
         too_much = self._predicted(case, shorter)
-        if "" in too_much:
-            return {"": {"reason": too_much[""]}}
+        if EVERY_PASS in too_much:
+            return {EVERY_PASS: {"reason": too_much[EVERY_PASS]}}
         try:
             passes = case.passes(case.length)
         except Exception as error:
-            return {"": {"reason": _reason(error)}}
+            return {EVERY_PASS: {"reason": _reason(error)}}
         entry = {}
         for name, each in passes.items():
             try:
@@ -157,12 +158,15 @@ class Meter:
         }
 
     def _predicted(self, case: Case, shorter: Mapping[int, Entry]) -> dict[str, str]:
-        """Return reasons to leave out passes, predicted from shorter inputs; key "": all passes."""
+        """Return reasons to leave out passes, or `EVERY_PASS`, predicted from shorter inputs."""
         allowed = allowed_bytes(self.limits.memory, self.device)
         names = {name for entry in shorter.values() for name in entry if "seconds" in entry[name]}
-        needed = {n: predict(_column(shorter, n, "bytes"), case.length) for n in names}
-        if not names and PAIR_BYTES * case.pairs > allowed:
-            needed = {"": predict(self._bytes_of_shorter(case), case.length)}
+        if names:
+            needed = {n: predict(_column(shorter, n, "bytes"), case.length) for n in names}
+        elif PAIR_BYTES * case.pairs > allowed:
+            needed = {EVERY_PASS: predict(self._bytes_of_shorter(case), case.length)}
+        else:
+            return {}
         found = {}
         for name, count in needed.items():
             taken = predict(_column(shorter, name, "seconds"), case.length)

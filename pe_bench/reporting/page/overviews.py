@@ -27,21 +27,14 @@ def list_overviews(sections: Sequence[TableSection], blocks: Sequence[Block]) ->
     for section in sections:
         if is_quality(section.table):
             groups.setdefault(shared_settings(section.table), []).append(section)
+    block_of = {shared_settings(block.tables[0]): block for block in blocks}
     found = []
     for settings, own in groups.items():
         if len(own) == 1:  # the table itself is enough
             continue
         preset = own[0].table.about.preset
-        found.append(_overview(" · ".join(settings), preset, own, _find_block(blocks, own)))
+        found.append(_overview(" · ".join(settings), preset, own, block_of.get(settings)))
     return found
-
-
-def _find_block(blocks: Sequence[Block], sections: Sequence[TableSection]) -> Block | None:
-    """Return the summary over the tables of some sections, or None."""
-    for block in blocks:
-        if any(section.table is block.tables[0] for section in sections):
-            return block
-    return None
 
 
 def _overview(

@@ -13,6 +13,7 @@ from tokenizers import pre_tokenizers
 from torch import Tensor, nn
 
 from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.layers import Layers
@@ -177,9 +178,12 @@ class Oracle(Decoder):
         self.seen: list[tuple[int, ...]] = []
         nn.init.eye_(self.lm_head.weight)
 
-    def hidden(self, tokens: Tensor, *_: Any, **__: Any) -> Tensor:
+    def hidden(self, tokens: Tensor, cache: Cache | None = None, *_: Any, **__: Any) -> Tensor:
         """Return the answers, one-hot: (B, T, vocab_size)."""
         self.seen.append(tuple(tokens.shape))
+        if cache is not None:
+            cache.begin(tokens)
+            cache.end(tokens.shape[1])
         ids = torch.zeros_like(tokens)
         for row, given in enumerate(tokens.tolist()):
             written = torch.tensor(self.answer(given)[: len(given)], dtype=torch.long)

@@ -26,7 +26,7 @@ from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
-    place_of,
+    owner_of,
     read_records,
     read_run_curves,
     read_run_items,
@@ -109,7 +109,7 @@ def _write_run(folder: Path, model: RunRecord, changed: RunRecord, move: float) 
     if curves:
         write_curve_file(target / FILE, curves, OF_A_RUN)
         files.append(target / FILE)
-    write_sealed(target / "run.json", changed.to_json(), of=place_of(target), files=files)
+    write_sealed(target / "run.json", changed.to_json(), of=owner_of(target), files=files)
     return target
 
 

@@ -98,11 +98,11 @@ def describe_error(error: BaseException) -> str:
     """
     message = " ".join(str(error).split())
     words = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    place = place_of(error)
+    place = source_line(error)
     return f"{words} ({place})" if place else words
 
 
-def place_of(error: BaseException) -> str:
+def source_line(error: BaseException) -> str:
     """Return the "file:line" of an exception as in `describe_error`; "" if it is unknown."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
     of_plugins = [frame for frame in frames if not _is_engine(frame.filename)]

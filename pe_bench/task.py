@@ -206,7 +206,7 @@ class Task:
         made.options = given
         return made
 
-    def going_on(self, train: TrainConfig) -> Self:
+    def with_training(self, train: TrainConfig) -> Self:
         """Return the task with another training phase, for example with longer or more rows.
 
         Vocabulary and options do not change.

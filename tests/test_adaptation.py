@@ -23,7 +23,7 @@ from pe_bench.errors import InputError, InputErrors
 from pe_bench.positions import in_order
 from pe_bench.registry import plugins
 from pe_bench.reporting.report import write_report
-from pe_bench.runs.adaptation import _bracket, adapt, go_on, take_over
+from pe_bench.runs.adaptation import _bracket, adapt, continue_from_origin, take_over
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.initial_weights import Adapted
 from pe_bench.runs.options import RunOptions
@@ -465,13 +465,13 @@ def test_own_options_decide_about_the_length(tmp_path: Path) -> None:
 
 def test_longer_prompts_have_the_same_vocabulary(tmp_path: Path) -> None:
     from pe_bench.registry import plugins as registry
-    from pe_bench.runs.adaptation import go_on
+    from pe_bench.runs.adaptation import continue_from_origin
     from pe_bench.runs.options import RunOptions
     from pe_bench.runs.resolve import resolve
 
     options = RunOptions(origin="rope", adapt={"steps": 1, "length": 256}, cache=tmp_path)
     task = resolve(options, "passkey")
-    longer = go_on(task, registry.load("encoding", "rope"), options)
+    longer = continue_from_origin(task, registry.load("encoding", "rope"), options)
     tokens = longer.batches.batch(None, 0, longer.first_step).tokens
     assert tokens.shape[1] > task.task.batch(None, 0, 0).tokens.shape[1]
     assert int(tokens.max()) < task.model.vocab_size
@@ -481,7 +481,7 @@ def test_longer_prompts_have_the_same_vocabulary(tmp_path: Path) -> None:
 
 def test_a_model_that_is_adapted_was_not_pretrained_on_another_task() -> None:
     options = RunOptions(origin="rope", adapt={"steps": 1}, pretrain={"lr": 1e-3})
-    task = go_on(resolve(options, "mqar"), plugins.load("encoding", "rope"), options)
+    task = continue_from_origin(resolve(options, "mqar"), plugins.load("encoding", "rope"), options)
     with pytest.raises(InputError, match=r"--pretrain\.\* has no effect: none of the tasks starts"):
         check_used(options, [task])
     assert task.start is not None

@@ -20,7 +20,7 @@ from pe_bench.registry import plugins
 from pe_bench.reporting import attention_maps, panels
 from pe_bench.results.splits import ID, OOD
 from pe_bench.runs import shown_row
-from pe_bench.runs.options import Places, RunOptions
+from pe_bench.runs.options import MovedPaths, RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.runs.shown_row import ShownRow, name_tokens, row_of_task, row_of_text
 from pe_bench.sequences.eval_points import EvalPoint
@@ -208,7 +208,7 @@ def drawing(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         tokenizer = f"tokenizer of {place.name}"
         return SimpleNamespace(place=place, model=CONFIG, tokenizer=lambda: tokenizer)
 
-    def rebuild(record: Any, scratch: Path, places: Places) -> Any:
+    def rebuild(record: Any, scratch: Path, places: MovedPaths) -> Any:
         calls.append((record.encoding, places, scratch.is_dir()))
         vocabulary = SimpleNamespace(vocab_size=260)
         task = SimpleNamespace(
@@ -252,7 +252,7 @@ def test_the_item_of_a_run_is_that_of_its_model(
     *rebuilt, drawn = drawing
     names = ["rope", "lm", "seed 3"]
     assert drawn == (run / place, row, names, [0, 1], [3], "e.py")
-    places = Places("e.py", "t.py", {"": Path("d")})
+    places = MovedPaths("e.py", "t.py", {"": Path("d")})
     assert rebuilt == ([] if "text" in words else [("rope", places, True)])
 
 

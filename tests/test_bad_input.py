@@ -9,7 +9,7 @@ import pytest
 from test_runner import TASK
 
 from pe_bench.cli import main
-from pe_bench.results.store import place_of
+from pe_bench.results.store import owner_of
 from pe_bench.system.sealed import write_sealed
 
 ABSENT = "absent_folder"
@@ -211,7 +211,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("blocked", "torn"):
         path = tmp_path / name / "runs" / "task" / "encoding" / "seed0-0" / "run.json"
         path.parent.mkdir(parents=True)
-        write_sealed(path, failed, of=place_of(path.parent))
+        write_sealed(path, failed, of=owner_of(path.parent))
     path.write_text("[]")
     (tmp_path / "blocked" / "plots").touch()
     return tmp_path

@@ -16,7 +16,7 @@ from pe_bench.reporting.sizes import SHAPE
 from pe_bench.results.identity import digest, without_defaults
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
-from pe_bench.runs.adaptation import _deciding, go_on
+from pe_bench.runs.adaptation import _deciding, continue_from_origin
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.runs.tuning import Tuning
@@ -84,7 +84,7 @@ def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -
         made = resolve(options, record.task)
         if record.adaptation is not None:
             origin = plugins.load("encoding", record.adaptation["from"])
-            made = go_on(made, origin, replace(options, origin=origin.label))
+            made = continue_from_origin(made, origin, replace(options, origin=origin.label))
         made = made.under(record.settings.get("conditions", {}))
         stale = f"{folder}: {record.task} was measured under other settings, measure it again"
         assert known(made.settings) == known(record.settings), stale

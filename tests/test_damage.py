@@ -14,7 +14,7 @@ from pe_bench.cli import main
 from pe_bench.reporting.frames import read_results
 from pe_bench.results.journal import Journal
 from pe_bench.results.metrics import Metric
-from pe_bench.results.store import place_of, read_records
+from pe_bench.results.store import owner_of, read_records
 from pe_bench.system.schema import WrongError, read_as
 from pe_bench.system.sealed import DamagedError, read_sealed, write_sealed
 
@@ -151,8 +151,8 @@ def test_a_record_of_wrong_types_is_damaged(
 ) -> None:
     toy()
     path = record(tmp_path)[1] / "run.json"
-    content = read_sealed(path, of=place_of(path.parent))
-    write_sealed(path, content | json.loads("{" + change + "}"), of=place_of(path.parent))
+    content = read_sealed(path, of=owner_of(path.parent))
+    write_sealed(path, content | json.loads("{" + change + "}"), of=owner_of(path.parent))
     capsys.readouterr()
     assert main(["report"]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -37,10 +37,10 @@ from pe_bench.reporting.page.commands import list_commands
 from pe_bench.results.splits import ID, OOD
 from pe_bench.results.store import read_records
 from pe_bench.runs import initial_weights as origin_module
-from pe_bench.runs.adaptation import go_on
+from pe_bench.runs.adaptation import continue_from_origin
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.initial_weights import load_origin, options_from
-from pe_bench.runs.options import Places, RunOptions
+from pe_bench.runs.options import MovedPaths, RunOptions
 from pe_bench.runs.rate_search import TRAININGS
 from pe_bench.runs.rebuild import rebuild
 from pe_bench.runs.resolve import resolve
@@ -245,7 +245,7 @@ def test_what_changes_further_training_makes_another_run(
         record = make_record(
             "done", run.resolved, run.phases, 3, 0, subsets=run.resolved.task.subsets
         )
-        task, encoding = rebuild(record, tmp_path / "scratch", Places())
+        task, encoding = rebuild(record, tmp_path / "scratch", MovedPaths())
         assert replace(run, resolved=task, encoding=encoding).folder == run.folder
         assert ("--tune" in (record.options or ())) == ("tune" in given)
         (command,) = list_commands([record])
@@ -571,7 +571,7 @@ def test_an_mlp_without_gate_has_no_low_rank_gate() -> None:
     adapt = {"steps": 1, "method": "lora", "targets": "gate_proj"}
     origin: Any = plugins.load("encoding", "rope")
     with pytest.raises(InputError, match="gate_proj, but the MLP of this model has no gate"):
-        go_on(task, origin, RunOptions(origin="rope", adapt=adapt))
+        continue_from_origin(task, origin, RunOptions(origin="rope", adapt=adapt))
 
 
 def drop_a_shard(folder: Path) -> None:
@@ -638,6 +638,6 @@ def test_prompts_are_trained_where_nothing_else_is_asked_for(
     options = RunOptions(train={"length": 640}, cache=tmp_path, adapt={"steps": 2}, origin="x")
     for spec in ("passkey:vocabulary=tokenizer", "chained-facts:vocabulary=tokenizer"):
         resolved = resolve(options_from(options, opened), spec, shape=opened.model)
-        task = go_on(resolved, load_origin(str(checkpoint)), options)
+        task = continue_from_origin(resolved, load_origin(str(checkpoint)), options)
         rows = [len(task.batches.batch(None, 0, step).tokens) for step in (0, 1)]
         assert rows == [task.train.batch_size] * 2

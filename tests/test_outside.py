@@ -29,7 +29,7 @@ from pe_bench.results.export import write_export
 from pe_bench.results.merging import merge_folder
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import EXPORTED, PACKED_ROWS, read_records
-from pe_bench.runs.options import Places
+from pe_bench.runs.options import MovedPaths
 from pe_bench.runs.rebuild import rebuild
 from pe_bench.system import files
 from pe_bench.train.checkpoints import write_checkpoint
@@ -99,7 +99,7 @@ def test_a_mutated_export_through_every_command(export: Path, data: st.DataObjec
         run("run", "--like", "theirs", "--encoding", "fire", "--dry-run")
         with contextlib.suppress(InputError):
             for record in read_records(Path("theirs"))[:1]:
-                rebuild(record, Path("scratch"), Places())
+                rebuild(record, Path("scratch"), MovedPaths())
         new = {path for path in Path().rglob("*") if "theirs" not in path.parts} - before
         allowed = ("mine/results", "rows.csv", "again", "picture.svg", "scratch", "mine")
         assert all(str(path).startswith(allowed) for path in new)
@@ -146,7 +146,7 @@ def test_code_that_a_record_names_is_not_run(theirs: Path) -> None:
         change_record(theirs, encoding=name, sources={"encoding": str(code.resolve())})
         record = first_exported(theirs)
         with pytest.raises(InputError):
-            rebuild(record, Path("scratch"), Places())
+            rebuild(record, Path("scratch"), MovedPaths())
     assert not Path("EXECUTED").exists()
 
 

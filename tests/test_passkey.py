@@ -210,7 +210,7 @@ def test_preset_paper_trains_on_text_and_never_on_a_prompt(
     for row in tokens:
         assert "train" in task.tokenizer.decode(row) and "key" not in task.tokenizer.decode(row)
     # After the five batches that the language model was trained on before.
-    longer = made.start.task.going_on(made.train)
+    longer = made.start.task.with_training(made.train)
     assert tokens.equal(longer.batch(None, 0, 5).tokens)
     assert made.train.recompute and made.train.weight_decay == 0
     assert made.model == made.start.model and made.model.train_length == 64

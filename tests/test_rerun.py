@@ -19,11 +19,11 @@ from pe_bench.errors import DataError, InputError
 from pe_bench.registry import plugins
 from pe_bench.reporting import known_problems
 from pe_bench.results.record import RunRecord, Status
-from pe_bench.results.store import place_of, read_record, read_records
+from pe_bench.results.store import owner_of, read_record, read_records
 from pe_bench.runs import rebuild as rebuilding
 from pe_bench.runs import rerun
 from pe_bench.runs.factory import RunFactory
-from pe_bench.runs.options import Places, RunOptions
+from pe_bench.runs.options import MovedPaths, RunOptions
 from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.rebuild import rebuild
 from pe_bench.runs.rerun import Number, Repetition, describe_commits
@@ -53,10 +53,10 @@ def change_rows(folder: Path, old: str, new: str, **changed: object) -> None:
     """Write other rows into a finished run as if they had been measured, and a new record."""
     rows = folder / "rows.csv"
     assert old in rows.read_text()
-    content = read_sealed(folder / "run.json", of=place_of(folder)) | changed
+    content = read_sealed(folder / "run.json", of=owner_of(folder)) | changed
     rows.write_text(rows.read_text().replace(old, new))
     files = [rows, folder / "items.parquet"]
-    write_sealed(folder / "run.json", content, of=place_of(folder), files=files)
+    write_sealed(folder / "run.json", content, of=owner_of(folder), files=files)
 
 
 def test_a_sentence_says_whether_commits_matter() -> None:
@@ -134,7 +134,7 @@ def record_of(run: Run, **changed: Any) -> RunRecord:
 def test_a_record_contains_its_run(tmp_path: Path, given: dict[str, Any]) -> None:
     """Nothing but the record tells the options of the run."""
     run = planned(tmp_path, **given)
-    places = Places(encoding=f"{tmp_path}/mine.py")
+    places = MovedPaths(encoding=f"{tmp_path}/mine.py")
     task, encoding = rebuild(record_of(run), tmp_path / "scratch", places)
     assert replace(run, resolved=task, encoding=encoding).folder == run.folder
     assert task.task.context.subsets == given.get("subsets")
@@ -154,10 +154,10 @@ def test_a_record_contains_a_checkpoint_and_its_task(
     )
     usual = RunOptions(train={"steps": 7}, model={"layers": 9}, tokenizer="bytes")
     with pytest.raises(InputError, match=f"there is no checkpoint {tmp_path}/llama: give its"):
-        rebuilding._go_on(usual, recorded, Places())
-    for name, places in (("moved", Places(origin=tmp_path / "moved")), ("llama", Places())):
+        rebuilding._options_to_continue(usual, recorded, MovedPaths())
+    for name, places in (("moved", MovedPaths(origin=tmp_path / "moved")), ("llama", MovedPaths())):
         (tmp_path / name).mkdir()
-        found = rebuilding._go_on(usual, recorded, places)
+        found = rebuilding._options_to_continue(usual, recorded, places)
         assert (found.origin, found.train) == (str(tmp_path / name), {"length": 96})
         assert (found.adapt, found.model, found.tokenizer) == (
             {"steps": 3, "batch_size": 2},
@@ -165,16 +165,16 @@ def test_a_record_contains_a_checkpoint_and_its_task(
             None,
         )
     tune = Tuning(lr=(0.1, 0.2))  # a record from elsewhere may have no rate
-    found = rebuilding._go_on(replace(usual, tune=tune), recorded, Places())
+    found = rebuilding._options_to_continue(replace(usual, tune=tune), recorded, MovedPaths())
     assert (found.tune, found.adapt) == (tune, {"steps": 3, "batch_size": 2})
     with pytest.raises(InputError, match="--from has no effect: the model of this run starts from"):
-        rebuild(record_of(planned(tmp_path)), tmp_path, Places(origin=tmp_path))
+        rebuild(record_of(planned(tmp_path)), tmp_path, MovedPaths(origin=tmp_path))
 
 
 def test_data_that_have_moved_replace_those_of_the_record(tmp_path: Path) -> None:
     data = {"": "questions", "perplexity": "books"}
     recorded = record_of(planned(tmp_path), sources={"data": data, "tokenizer": "bpe:300"})
-    moved = Places(data={"": Path("moved")})
+    moved = MovedPaths(data={"": Path("moved")})
     options = rebuilding._make_options(recorded, tmp_path / "scratch", moved)
     assert options.data == {"": Path("moved"), "perplexity": Path("books")}
     assert (options.tokenizer, options.cache) == ("bpe:300", tmp_path / "scratch" / "cache")
@@ -259,7 +259,7 @@ def test_a_repetition_uses_no_search_and_tells_all_that_differs(
     monkeypatch.setattr(environment, "describe", lambda device: {**now, "device_type": device})
     threads: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    places = Places(encoding=f"{tmp_path}/mine.py")
+    places = MovedPaths(encoding=f"{tmp_path}/mine.py")
     found = [
         rerun.repeat(recorded, tmp_path / "scratch", device="cuda", places=places) for _ in range(2)
     ]
@@ -297,7 +297,7 @@ def test_the_command_prints_what_differs(
     command = ["rerun", "rope/lm/4", "--results", str(tmp_path), "--device", "cpu"]
     moved = ["--encoding", "e.py", "--task", "t.py", "--data", "d", "--from", "f"]
     assert main([*command, *moved, "--keep", str(tmp_path / "kept")]) == 1
-    places = Places("e.py", "t.py", {"": Path("d")}, Path("f"))
+    places = MovedPaths("e.py", "t.py", {"": Path("d")}, Path("f"))
     assert given == [(4, tmp_path / "kept", {"device": "cpu", "places": places})]
     lines = capsys.readouterr().out.splitlines()
     assert lines[1:3] == ["12 of 20 numbers are not the same:", ""]
@@ -488,7 +488,7 @@ def test_committed_runs_can_be_repeated(tmp_path: Path) -> None:
     repeated = 0
     for run in tables.values():
         try:
-            task, encoding = rebuild(run, tmp_path, Places())
+            task, encoding = rebuild(run, tmp_path, MovedPaths())
         except InputError as error:  # also of data
             other_data = "differ from those of the run" in str(error)
             assert other_data or known_problems.find(run.settings_digest)
@@ -532,7 +532,7 @@ def test_what_cannot_be_repeated(
     put(results, "cope", [SCORE])
     torn = put(results, "torn", [SCORE]) / "run.json"
     content = {"task": "lm", "encoding": "torn", "seed": 0}
-    write_sealed(torn, content, of=place_of(torn.parent))
+    write_sealed(torn, content, of=owner_of(torn.parent))
     assert main(["rerun", name]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
@@ -554,11 +554,11 @@ def test_a_file_for_a_shipped_plugin_is_refused() -> None:
         adaptation={"encoding": "nope", "from": "rope"},
     )  # fmt: skip
     with pytest.raises(InputError, match="--encoding has no effect: the encoding of the run, nope"):
-        rebuilding._check_places(record, Places(encoding="mine.py"))
+        rebuilding._check_places(record, MovedPaths(encoding="mine.py"))
     with pytest.raises(InputError, match="--task has no effect: the task of the run, mqar"):
-        rebuilding._check_places(record, Places(task="mine.py"))
+        rebuilding._check_places(record, MovedPaths(task="mine.py"))
     trained = replace(record, sources={"checkpoint": "llama"})
     with pytest.raises(InputError, match="--encoding has no effect"):
-        rebuilding._check_places(trained, Places(encoding="mine.py"))
+        rebuilding._check_places(trained, MovedPaths(encoding="mine.py"))
     own = replace(record, adaptation={"encoding": "nope", "from": "own.py"})
-    rebuilding._check_places(own, Places(encoding="own.py"))
+    rebuilding._check_places(own, MovedPaths(encoding="own.py"))

@@ -27,7 +27,7 @@ from pe_bench.runs.run import Run
 from pe_bench.runs.run_folder import RunFolder
 from pe_bench.runs.run_record import make_record
 from pe_bench.runs.timing_context import code_of, find_conditions
-from pe_bench.runs.trained_models import copy_kept, find_kept, place_of
+from pe_bench.runs.trained_models import copy_kept, find_kept, model_folder
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system import environment
 
@@ -197,7 +197,7 @@ def keeping(tmp_path: Path) -> Callable[..., Path]:
     def make(*subsets: str | None) -> Path:
         folder = put(tmp_path, "rope", [SCORE])
         for subset in subsets:
-            place = place_of(folder, subset)
+            place = model_folder(folder, subset)
             (place / "more").mkdir(parents=True)
             (place / "config.json").write_text(f"of {subset}")
             (place / "more" / "part").write_text("a part")
@@ -208,8 +208,8 @@ def keeping(tmp_path: Path) -> Callable[..., Path]:
 
 def test_one_model_serves_all_subsets(keeping: Callable[..., Path], tmp_path: Path) -> None:
     record = read_record(keeping(None))
-    assert place_of(Path("run"), "a b") == Path("run/model/a_b")
-    assert find_kept(record) == place_of(record.folder or tmp_path, None)
+    assert model_folder(Path("run"), "a b") == Path("run/model/a_b")
+    assert find_kept(record) == model_folder(record.folder or tmp_path, None)
     (tmp_path / "new").mkdir()
     copy_kept(record, tmp_path / "new")
     assert (tmp_path / "new/config.json").read_text() == "of None"
@@ -218,7 +218,7 @@ def test_one_model_serves_all_subsets(keeping: Callable[..., Path], tmp_path: Pa
     for taken in ("new", "file"):
         with pytest.raises(InputError, match=f"{taken} is not empty: give a new folder"):
             copy_kept(record, tmp_path / taken)
-    (place_of(record.folder or tmp_path, None) / "model.safetensors").write_bytes(b"torn")
+    (model_folder(record.folder or tmp_path, None) / "model.safetensors").write_bytes(b"torn")
     with pytest.raises(InputError, match="is truncated, or not a safetensors file"):
         copy_kept(record, tmp_path / "torn")
     assert not (tmp_path / "torn").exists()
@@ -237,7 +237,7 @@ def test_each_subset_has_its_model(keeping: Callable[..., Path], tmp_path: Path)
     with pytest.raises(InputError, match="models of these subsets: far, near; write --subset"):
         find_kept(record)
     assert record.folder
-    place = place_of(record.folder, "near")
+    place = model_folder(record.folder, "near")
     (tmp_path / "outside").mkdir()
     for path in sorted(place.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.rename(tmp_path / "outside" / path.name)
@@ -263,7 +263,7 @@ def test_models_to_keep(
     run: Run = planned(tmp_path, spec, keep=keep, **given)
     assert run.missing_models() == missing
     for subset in missing:
-        place = place_of(run.folder, subset)
+        place = model_folder(run.folder, subset)
         place.mkdir(parents=True)
         (place / "config.json").write_text("{}")
         assert run.missing_models() == missing  # without weights

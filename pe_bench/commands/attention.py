@@ -10,7 +10,7 @@ from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError
 from pe_bench.option_table import argument, check_values, option
-from pe_bench.runs.options import Places, RunOptions, read_data
+from pe_bench.runs.options import MovedPaths, RunOptions, read_data
 from pe_bench.system.console import info
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _of_run(options: AttentionOptions) -> "tuple[Checkpoint, ShownRow, list[str]
     names = [record.encoding, record.task, f"seed {record.seed}"]
     if options.text is not None:
         return checkpoint, row_of_text(options.text, checkpoint.tokenizer()), names
-    places = Places(encoding=options.encoding, task=options.task, data=options.data)
+    places = MovedPaths(encoding=options.encoding, task=options.task, data=options.data)
     with tempfile.TemporaryDirectory(prefix="pe-bench-attention-") as scratch:
         task = rebuild(record, Path(scratch), places)[0].task
         _check_vocabulary(task, checkpoint)
@@ -153,10 +153,10 @@ def _of_run(options: AttentionOptions) -> "tuple[Checkpoint, ShownRow, list[str]
 
 def _find_model(record: "RunRecord", subset: str | None) -> Path:
     """Return the folder of the model that a run has kept, for all subsets or for this one."""
-    from pe_bench.runs.trained_models import find_kept, is_kept, place_of
+    from pe_bench.runs.trained_models import find_kept, is_kept, model_folder
 
-    if record.folder is not None and is_kept(place_of(record.folder, None)):
-        return place_of(record.folder, None)
+    if record.folder is not None and is_kept(model_folder(record.folder, None)):
+        return model_folder(record.folder, None)
     return find_kept(record, subset)
 
 

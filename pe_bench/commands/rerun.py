@@ -10,7 +10,7 @@ from pe_bench.commands.device import device_option, find_device
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError
 from pe_bench.option_table import argument, option
-from pe_bench.runs.options import Places
+from pe_bench.runs.options import MovedPaths
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import check_writable
 
@@ -24,7 +24,7 @@ SHOWN = 10  # maximum number of differences to print
 
 @dataclass(frozen=True)
 class RerunOptions:
-    """The options of `pe-bench rerun`, in addition to `Places`."""
+    """The options of `pe-bench rerun`, in addition to `MovedPaths`."""
 
     run: str = argument("folder of a run, or encoding/task/seed", "RUN")
     results: Path = results_option("results folder with encoding/task/seed; default: ./results")
@@ -37,7 +37,7 @@ def main(values: Values) -> int:
     from pe_bench.results.store import find_run
 
     options = values.make(RerunOptions)
-    places = values.make(Places)
+    places = values.make(MovedPaths)
     record = find_run(options.run, options.results)
     device = find_device(options.device or record.environment.get("device_type", "cpu"))
     import torch
@@ -92,5 +92,5 @@ COMMAND = Command(
 Repeat the training and the evaluation of a run from its record: settings, seed, learning rates and
 threads. The results folder does not change. Prints the numbers that differ, and differences of
 machine and code. Exit code 0: all numbers are exactly equal; 1: some differ.""",
-    groups=[OptionGroup(RerunOptions), OptionGroup(Places)],
+    groups=[OptionGroup(RerunOptions), OptionGroup(MovedPaths)],
 )

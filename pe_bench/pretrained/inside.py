@@ -173,7 +173,7 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
         if past_key_values is not None and past_key_values.seen:
             past_key_values.check_positions(position_ids)
             past_key_values.check_mask(attention_mask, input_ids.shape[1])
-            hidden = past_key_values.go_on(self.model, input_ids)  # (B, T, C)
+            hidden = past_key_values.forward(self.model, input_ids)  # (B, T, C)
         else:
             padding = left_padding(input_ids, attention_mask)  # (B,)
             given = other_positions(position_ids, input_ids, attention_mask, padding)

@@ -74,7 +74,7 @@ class DecoderCache(transformers.Cache):  # type: ignore[misc]
                 "only at padding on the left"
             )
 
-    def go_on(self, model: Decoder, tokens: Tensor) -> Tensor:
+    def forward(self, model: Decoder, tokens: Tensor) -> Tensor:
         """Return hidden states, (B, T, C), of further tokens (B, T)."""
         self.seen += tokens.shape[1]
         if self.cache is None:

@@ -30,12 +30,12 @@ def describe_damage(record: RunRecord) -> Metric:
 def find_unchanged(records: Sequence[RunRecord]) -> str:
     """Return the label of the unchanged original model; empty if there is no run of it."""
     for record in records:
-        going_on = record.adaptation or {"unchanged": False}
-        if "unchanged" in going_on:
-            unchanged = going_on["unchanged"]
+        adaptation = record.adaptation or {"unchanged": False}
+        if "unchanged" in adaptation:
+            unchanged = adaptation["unchanged"]
         else:  # format of earlier versions
-            same = going_on["encoding"] == going_on["from"]
-            unchanged = same and not going_on["config"]["steps"]
+            same = adaptation["encoding"] == adaptation["from"]
+            unchanged = same and not adaptation["config"]["steps"]
         if unchanged:
             return record.encoding
     return ""

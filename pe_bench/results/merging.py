@@ -20,7 +20,7 @@ from pe_bench.results.record_parts import Baselines, Search
 from pe_bench.results.store import (
     baselines_of,
     key_of,
-    place_of,
+    owner_of,
     read_lines,
     read_record,
     read_records,
@@ -240,7 +240,7 @@ def _write_exported(record: RunRecord, folder: Path) -> None:
     if curves:
         files.append(folder / FILE)
         write_curve_file(folder / FILE, curves, OF_A_RUN)
-    write_sealed(folder / "run.json", record.to_json(), of=place_of(folder), files=files)
+    write_sealed(folder / "run.json", record.to_json(), of=owner_of(folder), files=files)
 
 
 def _files(record: RunRecord) -> list[Path]:

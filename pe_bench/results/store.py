@@ -167,7 +167,7 @@ def read_measurements(path: Path) -> list[Measurement]:
     return found
 
 
-def place_of(folder: Path) -> str:
+def owner_of(folder: Path) -> str:
     """Return the key of the owner of a run's files: the path of its folder below `runs/`."""
     return "/".join(folder.parts[-3:])
 
@@ -201,7 +201,7 @@ def read_record(folder: Path) -> RunRecord:
     remedy = f"run it again, or remove {folder}"
     try:
         check_links(folder, FILES_OF_A_RUN)
-        content = read_sealed(path, of=place_of(folder), limit=LARGEST)
+        content = read_sealed(path, of=owner_of(folder), limit=LARGEST)
         record = RunRecord.from_json(content, folder)
         if record.status == "done":
             _check_columns(folder / "rows.csv")

@@ -21,7 +21,7 @@ from pe_bench.train.adaptation_methods import check_libraries
 
 
 def adapt(encoding: Plugin, origin: Plugin, task: ResolvedTask) -> Adapted:
-    """Return an encoding that continues from a model of `origin`, on a task from `go_on`."""
+    """Return an encoding in a model of `origin`, for a task of `continue_from_origin`."""
     config = task.train
     assert isinstance(config, AdaptConfig)
     version = f"{encoding.version}<{origin.version}"
@@ -41,7 +41,7 @@ def adapt(encoding: Plugin, origin: Plugin, task: ResolvedTask) -> Adapted:
     )
 
 
-def go_on(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTask:
+def continue_from_origin(task: ResolvedTask, origin: Plugin, options: RunOptions) -> ResolvedTask:
     """Return a task that starts from its own model, trained with `origin`.
 
     The evaluation is the same. Training continues with new batches, with longer rows if
@@ -132,7 +132,7 @@ def _adapting(task: ResolvedTask, config: AdaptConfig) -> Task | None:
         raise InputError(
             "--adapt.length has no effect: options of the task set the length of its rows"
         )
-    made = task.task.going_on(train)
+    made = task.task.with_training(train)
     if made.vocabulary.vocab_size != task.task.vocabulary.vocab_size:
         raise InputError("--adapt.length has no effect: longer rows would have other tokens")
     return made

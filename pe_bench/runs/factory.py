@@ -10,7 +10,7 @@ from pe_bench.errors import InputError
 from pe_bench.pretrained.rotation import with_rotation
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
-from pe_bench.runs.adaptation import adapt, go_on
+from pe_bench.runs.adaptation import adapt, continue_from_origin
 from pe_bench.runs.command_words import command_words
 from pe_bench.runs.fitting import reason_to_skip
 from pe_bench.runs.initial_weights import Pretrained, load_origin, options_from
@@ -83,7 +83,7 @@ class RunFactory:
             task = resolve(self.options, spec, is_start=is_start, shape=shape)
             if task.task.measures_time:
                 task = task.under(self._conditions)
-            made = task if self.origin is None else self._go_on(task, self.origin)
+            made = task if self.origin is None else self._continue_from_origin(task, self.origin)
             # The first training, further training, or both may have a search.
             searched = replace(task, tuning=task.tuning or made.tuning)
             self._tasks[spec, is_start] = replace(made, words=command_words(self._given, searched))
@@ -119,9 +119,9 @@ class RunFactory:
     def _conditions(self) -> Mapping[str, Any]:
         return find_conditions(self.device)
 
-    def _go_on(self, task: ResolvedTask, origin: Plugin) -> ResolvedTask:
+    def _continue_from_origin(self, task: ResolvedTask, origin: Plugin) -> ResolvedTask:
         """Return the task as it continues from a model that was trained with `origin`."""
         reason = reason_to_skip(origin, task, fits=True)
         if reason and not isinstance(origin, Pretrained):
             raise InputError(f"{origin.label} cannot be trained there: {reason}")
-        return go_on(task, origin, self.options)
+        return continue_from_origin(task, origin, self.options)

@@ -4,7 +4,7 @@ import traceback
 
 import torch
 
-from pe_bench.errors import InputError, TimedOut, describe_error, place_of
+from pe_bench.errors import InputError, TimedOut, describe_error, source_line
 from pe_bench.system.console import info, warn
 
 SMALLER = "a smaller --train.micro_batch needs less memory"
@@ -77,7 +77,7 @@ class Failures:
 
 
 def _alike(one: BaseException | None, other: BaseException) -> bool:
-    return one is not None and type(one) is type(other) and place_of(one) == place_of(other)
+    return one is not None and type(one) is type(other) and source_line(one) == source_line(other)
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:

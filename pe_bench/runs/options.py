@@ -136,8 +136,8 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class Places:
-    """Places of files and folders that a record names; None: the place has not changed.
+class MovedPaths:
+    """MovedPaths of files and folders that a record names; None: the place has not changed.
 
     `data` maps the name of a task to a folder; the key "" stands for the run's own task.
     """

@@ -14,7 +14,7 @@ from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import flatten_settings, settings_of_phases
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.factory import RunFactory
-from pe_bench.runs.options import Places, RunOptions
+from pe_bench.runs.options import MovedPaths, RunOptions
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.tuning import Tuning, default_rates
 from pe_bench.system.files import cache_folder
@@ -24,7 +24,7 @@ NEEDED = {"task", "precision", "model", "train", "start"}  # required settings
 TRAINED = ("checkpoints", "tuning")  # folders of the cache with results of training, not data
 
 
-def rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedTask, Plugin]:
+def rebuild(record: RunRecord, scratch: Path, places: MovedPaths) -> tuple[ResolvedTask, Plugin]:
     """Return the task of a record under its settings, and its encoding.
 
     Code comes from the package and from `places` only, whatever files the record names.
@@ -42,13 +42,13 @@ def rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedT
         return _rebuild(record, scratch, places)
 
 
-def _rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[ResolvedTask, Plugin]:
+def _rebuild(record: RunRecord, scratch: Path, places: MovedPaths) -> tuple[ResolvedTask, Plugin]:
     _check_places(record, places)
     options = _make_options(record, scratch, places)
     label = record.encoding
     if record.adaptation is not None:
         label = record.adaptation["encoding"]
-        options = _go_on(options, record, places)
+        options = _options_to_continue(options, record, places)
     elif places.origin is not None:
         raise InputError("--from has no effect: the model of this run starts from no other one")
     spec = _spec("task", record.task, record, places.task)
@@ -63,7 +63,7 @@ def _rebuild(record: RunRecord, scratch: Path, places: Places) -> tuple[Resolved
     return task, factory.adapted(encoding, task)
 
 
-def _check_places(record: RunRecord, places: Places) -> None:
+def _check_places(record: RunRecord, places: MovedPaths) -> None:
     """Check that a given file belongs to a plugin of the run that is not shipped.
 
     Raises:
@@ -84,7 +84,7 @@ def _check_places(record: RunRecord, places: Places) -> None:
             raise InputError(f"--{kind} has no effect: the {kind} of the run, {own[0]}, is shipped")
 
 
-def _go_on(options: RunOptions, record: RunRecord, places: Places) -> RunOptions:
+def _options_to_continue(options: RunOptions, record: RunRecord, places: MovedPaths) -> RunOptions:
     """Return the options of a run whose model starts from another one."""
     assert record.adaptation is not None
     adapt = _adaptation(record.adaptation)
@@ -154,7 +154,7 @@ def _spec(kind: Kind, label: str, record: RunRecord, place: str | None) -> str:
     return f"{place}{colon}{options}"
 
 
-def _make_options(record: RunRecord, scratch: Path, places: Places) -> RunOptions:
+def _make_options(record: RunRecord, scratch: Path, places: MovedPaths) -> RunOptions:
     """Return the options of a command that would execute the run."""
     cls: type[Task] = _load("task", record.task, record, places.task).cls
     data = {name: Path(folder) for name, folder in record.sources.get("data", {}).items()}

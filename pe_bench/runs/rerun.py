@@ -14,7 +14,7 @@ from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import flatten_settings, tuning_path
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_record, read_run_rows
-from pe_bench.runs.options import Places
+from pe_bench.runs.options import MovedPaths
 from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.rebuild import rebuild
 from pe_bench.runs.resolve import ResolvedTask
@@ -70,7 +70,7 @@ def repeat(
     scratch: Path,
     *,
     device: str,
-    places: Places | None = None,
+    places: MovedPaths | None = None,
 ) -> Repetition:
     """Repeat the training and the evaluation of a record, without using any earlier result.
 
@@ -84,7 +84,7 @@ def repeat(
         InputError: the record cannot be repeated here.
     """
     _check_repeatable(record)
-    places = places or Places()
+    places = places or MovedPaths()
     threads = record.environment.get("threads")
     if device == "cpu" and threads and threads <= (os.cpu_count() or 1):
         torch.set_num_threads(threads)  # the number of threads changes the order of sums

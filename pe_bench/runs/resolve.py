@@ -226,7 +226,7 @@ def _tuning(options: RunOptions, config: TrainConfig, is_start: bool) -> Tuning 
     return replace(tune, lr=default_rates(config.lr))
 
 
-def untrained(overrides: Mapping[str, Any]) -> list[str]:
+def without_effect(overrides: Mapping[str, Any]) -> list[str]:
     """Return the overrides that have no effect if nothing is trained."""
     return [name for name in overrides if name != "length"]
 
@@ -269,7 +269,7 @@ def _context(
             f"--train.length has no effect: options of the task ({known}) set the length of rows"
         )
     if not preset.train.steps:
-        for field in untrained(overrides):
+        for field in without_effect(overrides):
             del overrides[field]
     try:
         train = replace(preset.train, **overrides)

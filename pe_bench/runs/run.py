@@ -33,7 +33,7 @@ from pe_bench.runs.run_record import (
     make_record,
 )
 from pe_bench.runs.timing_context import code_of
-from pe_bench.runs.trained_models import is_damaged, is_kept, keep, place_of
+from pe_bench.runs.trained_models import is_damaged, is_kept, keep, model_folder
 from pe_bench.runs.tunable import built
 from pe_bench.system import environment
 from pe_bench.system.cache_entries import CHECKPOINTS, drop_weights, limit_weights
@@ -286,8 +286,12 @@ class Run:
         """Return the subsets whose models are still to be kept; None stands for all subsets."""
         if not self.keep or not (self.resolved.train.steps or self.resolved.start):
             return []
-        places = {subset: place_of(self.folder, subset) for subset in self.resolved.model_subsets}
-        return [one for one, place in places.items() if not is_kept(place) or is_damaged(place)]
+        missing = []
+        for subset in self.resolved.model_subsets:
+            folder = model_folder(self.folder, subset)
+            if not is_kept(folder) or is_damaged(folder):
+                missing.append(subset)
+        return missing
 
     def _keep_models(self) -> None:
         """Save the trained models in the run's folder, if the user asks for them."""
@@ -297,7 +301,7 @@ class Run:
             self._keep(model, subset)
 
     def _keep(self, model: Decoder, subset: str | None) -> None:
-        place = place_of(self.folder, subset)
+        place = model_folder(self.folder, subset)
         encoding = built(self.encoding, self.phases.choose(self.resolved, subset))
         keep(model, place, encoding, self.resolved.task.vocabulary)
 

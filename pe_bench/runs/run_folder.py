@@ -24,7 +24,7 @@ from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.record import RunRecord
 from pe_bench.results.record_parts import Cost
 from pe_bench.results.store import (
-    place_of,
+    owner_of,
     read_measurements,
     read_record,
     read_run_rows,
@@ -81,7 +81,7 @@ class RunFolder:
         """
         name = f"{slug(subset)}-{sample}" if sample else slug(subset)
         path = self.path / "journal" / f"{name}.jsonl"
-        return Journal(path, of=f"{place_of(self.path)}/{name}", limit=limit)
+        return Journal(path, of=f"{owner_of(self.path)}/{name}", limit=limit)
 
     def write_subset(
         self,
@@ -124,14 +124,14 @@ class RunFolder:
     def is_done(self, subsets: Sequence[str]) -> bool:
         """Return whether the run is finished and undamaged, with all of these subsets."""
         path = self.path / "run.json"
-        if read_if_intact(lambda: read_sealed(path, of=place_of(self.path))) is None:
+        if read_if_intact(lambda: read_sealed(path, of=owner_of(self.path))) is None:
             return False
         return self._has(subsets)
 
     def looks_done(self, subsets: Sequence[str]) -> bool:
         """Return the same as `is_done`, but do not rename damaged files."""
         try:
-            read_sealed(self.path / "run.json", of=place_of(self.path))
+            read_sealed(self.path / "run.json", of=owner_of(self.path))
         except (OSError, DamagedError):
             return False
         return self._has(subsets)
@@ -204,7 +204,7 @@ class RunFolder:
         write_sealed(
             self.path / "run.json",
             record.to_json(),
-            of=place_of(self.path),
+            of=owner_of(self.path),
             files=[file for file in files if file.exists()],
         )
 
@@ -221,7 +221,7 @@ class RunFolder:
 
     def _seal(self, subset: str) -> str:
         """Return the key of the seal of a subset's files."""
-        return f"{place_of(self.path)}/{subset}"
+        return f"{owner_of(self.path)}/{subset}"
 
     def siblings(self) -> list[RunRecord]:
         """Return the records of all runs of this encoding and task, including this one."""

@@ -20,7 +20,7 @@ WHOLE = "model"
 """Subfolder of a run's folder with the model for all subsets, or with one folder per subset."""
 
 
-def place_of(run: Path, subset: str | None) -> Path:
+def model_folder(run: Path, subset: str | None) -> Path:
     """Return the folder of a kept model.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pe_bench.config import AdaptConfig
 from pe_bench.errors import InputError
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.resolve import ResolvedTask, untrained
+from pe_bench.runs.resolve import ResolvedTask, without_effect
 from pe_bench.task import Preset
 from pe_bench.text.tokenizer import Tokenizer
 
@@ -25,7 +25,7 @@ def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
         raise InputError(f"--tune has no effect: {labels} trains nothing")
     if options.keep and not (options.origin or any(task.train.steps for task in tasks)):
         raise InputError(f"--keep has no effect: {labels} trains nothing")
-    unused = untrained(options.train)
+    unused = without_effect(options.train)
     if unused and not any(_preset_of(task).train.steps for task in tasks):
         raise InputError(f"--train.{unused[0]} has no effect: {labels} trains nothing")
     reads_text = any(isinstance(task.task.vocabulary, Tokenizer) for task in everything)

@@ -211,7 +211,7 @@ class PromptTask(LengthGeneralizationTask):
     def text(self) -> Task:
         """The language model's task with rows of `train.length` tokens."""
         assert self.context.start is not None
-        return self.context.start.going_on(self.train)
+        return self.context.start.with_training(self.train)
 
     def baselines(self) -> Mapping[str, list[Measurement]]:
         """Return no baselines in zero-shot presets, where they would know more than a model."""

@@ -19,7 +19,7 @@ from pe_bench.api import (
     ratio,
 )
 from pe_bench.tasks.perplexity.scored_windows import Nats, ScoredWindows
-from pe_bench.tasks.perplexity.tokenized_corpus import Places
+from pe_bench.tasks.perplexity.tokenized_corpus import Offsets
 from pe_bench.tasks.perplexity.windows import Span
 
 RESAMPLES = 1000
@@ -156,7 +156,7 @@ def make_items(scored: ScoredWindows, nats: Nats) -> list[Items]:
     return named
 
 
-def _bits(span: Span, nats: Nats, sizes: Places, clusters: Places) -> Items:
+def _bits(span: Span, nats: Nats, sizes: Offsets, clusters: Offsets) -> Items:
     """Return the loss of each window in bits per byte; windows without key tokens are skipped."""
     counts = sizes > 0 if span.keys else np.ones(len(sizes), np.bool_)
     return Items(

@@ -16,7 +16,7 @@ from torch import Tensor
 from pe_bench.api import Tokenizer
 from pe_bench.tasks.perplexity.key_tokens import Mask, find_keys, fit_match_model
 from pe_bench.tasks.perplexity.ngram_tables import NgramTables
-from pe_bench.tasks.perplexity.tokenized_corpus import Places
+from pe_bench.tasks.perplexity.tokenized_corpus import Offsets
 from pe_bench.tasks.perplexity.windows import Span, Windows, make_batch
 
 TOKENS_PER_FORWARD = 16_384
@@ -85,7 +85,7 @@ class ScoredWindows:
         return torch.stack(columns, dim=1).numpy()
 
     @cached_property
-    def bytes(self) -> Places:
+    def bytes(self) -> Offsets:
         """Number of scored bytes in each window and span, (N, spans)."""
         lengths = self.tokenizer.byte_lengths[self.windows.take(0, len(self.windows))]  # (N, T)
         columns = []

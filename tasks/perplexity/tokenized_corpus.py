@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pe_bench.api import Corpus, DataError, InputError, TokenIds, Tokenizer, info
 from pe_bench.api.data import MappedFiles, Piece, keep_tables, quiet_library
 
-Places = npt.NDArray[np.int64]
+Offsets = npt.NDArray[np.int64]
 
 SUFFIX = ".bin"
 MAX_NARROW = 2**16  # number of ids that fit into two bytes
@@ -36,8 +36,8 @@ class TokenText:
     """
 
     ids: Any
-    starts: Places
-    ends: Places
+    starts: Offsets
+    ends: Offsets
     bounded: bool = True
     files: MappedFiles | None = None
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from pe_bench.api import Batch, TokenIds
-from pe_bench.tasks.perplexity.tokenized_corpus import Places, TokenText
+from pe_bench.tasks.perplexity.tokenized_corpus import Offsets, TokenText
 
 OCTAVES = 8  # number of octaves of the curve over positions
 
@@ -53,8 +53,8 @@ class Windows:
 
     text: TokenText
     length: int
-    starts: Places
-    clusters: Places
+    starts: Offsets
+    clusters: Offsets
 
     def __len__(self) -> int:
         return len(self.starts)

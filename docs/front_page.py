@@ -23,7 +23,7 @@ from pe_bench.reporting.sentences import in_words
 from pe_bench.reporting.sizes import read_marks
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.task_summary import (
-    Block,
+    TaskSummary,
     block_of,
     count_families,
     find_end,
@@ -124,20 +124,20 @@ def compose(tables: Sequence[Table]) -> str:
     return f"{shown}\n\n{describe(block)}"
 
 
-def find_others(block: Block) -> list[str]:
+def find_others(block: TaskSummary) -> list[str]:
     """Return the encodings that most tasks rank, but not all, in alphabetical order."""
     counts = Counter(name for table in block.tables for name in table.ranked())
     most = len(block.tables) / 2
     return sorted(name for name, n in counts.items() if most < n < len(block.tables))
 
 
-def compare_over_families(block: Block) -> dict[str, Mean]:
+def compare_over_families(block: TaskSummary) -> dict[str, Mean]:
     """Return the differences from the reference, corrected for their number."""
     others = len(block.encodings) - 1
     return differences_over_families(block.tasks, DEFAULT_REFERENCE, comparisons=others)
 
 
-def describe(block: Block) -> str:
+def describe(block: TaskSummary) -> str:
     """Return the sentences below the table."""
     seeds = {table.seeds(name) for table in block.tables for name in block.encodings}
     shown = {*block.encodings, *find_others(block)}
@@ -163,7 +163,7 @@ def describe(block: Block) -> str:
     return f"{how}\n\n{honest}"
 
 
-def describe_search(block: Block) -> str:
+def describe_search(block: TaskSummary) -> str:
     """Return how learning rates were chosen, with the tasks of an earlier search."""
     earlier: list[str] = []
     for table in sorted(block.tables, key=_family_first):
@@ -180,7 +180,7 @@ def describe_search(block: Block) -> str:
     )
 
 
-def describe_differences(block: Block) -> str:
+def describe_differences(block: TaskSummary) -> str:
     """Return which differences from the reference would also be expected on other families."""
     found = compare_over_families(block)
     clear = [name for name, mean in found.items() if mean.low > 0 or mean.high < 0]
@@ -191,7 +191,7 @@ def describe_differences(block: Block) -> str:
     return f"All intervals of {row} contain 0, so the order may differ on other tasks."
 
 
-def describe_sizes(block: Block) -> str:
+def describe_sizes(block: TaskSummary) -> str:
     """Return for each task whether the order of encodings holds at other sizes of the model."""
     marks = read_marks(SIZES)
     words = {

@@ -9,7 +9,7 @@ import pytest
 from pe_bench.checks import encodings, table, tasks
 from pe_bench.checks.costs import Costs
 from pe_bench.checks.findings import Finding
-from pe_bench.checks.shortcuts import Reach
+from pe_bench.checks.shortcuts import ShortcutScore
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.checks.task_subject import TaskSubject
 from pe_bench.config import ModelConfig
@@ -118,11 +118,11 @@ def test_costs_that_cannot_be_measured(
 
 REACHES = {
     "copying": [
-        Reach("copy", "3-gram table", 0.256, NAN),
-        Reach("copy", "last", 0.1, 0.5),
-        Reach("reverse", "3-gram table", NAN, 0.004),
+        ShortcutScore("copy", "3-gram table", 0.256, NAN),
+        ShortcutScore("copy", "last", 0.1, 0.5),
+        ShortcutScore("reverse", "3-gram table", NAN, 0.004),
     ],
-    "mqar": [Reach("", "candidate", 1.0, 0.75)],
+    "mqar": [ShortcutScore("", "candidate", 1.0, 0.75)],
 }
 
 

@@ -27,7 +27,7 @@ from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import baselines_path, write_rows
 from pe_bench.results.views import Headline
-from pe_bench.stats.comparison import Scores, compare_all, compare_asked
+from pe_bench.stats.comparison import SeedScores, compare_all, compare_asked
 from pe_bench.stats.ranking import (
     Mean,
     TaskScores,
@@ -228,7 +228,7 @@ def simulate(rng: np.random.Generator, effect: float) -> list[TaskScores]:
     for name in "abc":
         values = rng.normal(50, 2, (2, 5))
         values[0] += 2 * effect
-        tasks.append(TaskScores(name, Scores("AB", values, seeds=range(5)), True, 0, 100, name))
+        tasks.append(TaskScores(name, SeedScores("AB", values, seeds=range(5)), True, 0, 100, name))
     return tasks
 
 
@@ -288,13 +288,13 @@ def test_correction_is_for_all_tasks_together() -> None:
 
 
 def test_normalised_scores() -> None:
-    scores = Scores("AB", np.array([[60.0], [10.0]]), seeds=[0])
+    scores = SeedScores("AB", np.array([[60.0], [10.0]]), seeds=[0])
     assert TaskScores("t", scores, True, 10, 110, "t").normalise().values.tolist() == [[0.5], [0]]
     assert TaskScores("t", scores, False, 110, 10, "t").normalise().values.tolist() == [[0.5], [1]]
 
 
 def test_below_the_floor_a_score_counts_as_0_and_has_its_rank() -> None:
-    bits = Scores("ABC", np.array([[2.0, 2.0], [50.0, 60.0], [90.0, 80.0]]), seeds=[0, 1])
+    bits = SeedScores("ABC", np.array([[2.0, 2.0], [50.0, 60.0], [90.0, 80.0]]), seeds=[0, 1])
     tasks = [TaskScores(name, bits, False, 3, 2, name) for name in "abc"]
     found = find_standings(tasks)
     assert [one.encoding for one in found] == ["A", "B", "C"]
@@ -308,7 +308,7 @@ def make_tasks(means: Sequence[Sequence[float]], seeds: int = 3) -> list[TaskSco
     tasks = []
     for number, row in enumerate(means):
         values = np.array(row)[:, None] + rng.normal(0, 0.01, (len(row), seeds))
-        scores = Scores("ABCDEFG"[: len(row)], values, seeds=range(seeds))
+        scores = SeedScores("ABCDEFG"[: len(row)], values, seeds=range(seeds))
         tasks.append(TaskScores(str(number), scores, True, 0.0, 1.0, str(number)))
     return tasks
 

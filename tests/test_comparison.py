@@ -14,7 +14,7 @@ from pe_bench.results.intervals import wilson
 from pe_bench.results.items import Floats, Items
 from pe_bench.stats.comparison import (
     Difference,
-    Scores,
+    SeedScores,
     compare,
     compare_all,
     letters,
@@ -37,11 +37,11 @@ from pe_bench.stats.significance import (
 RNG = np.random.default_rng
 
 
-def scores(values: list[list[float]]) -> Scores:
-    return Scores([chr(ord("A") + i) for i in range(len(values))], np.array(values))
+def scores(values: list[list[float]]) -> SeedScores:
+    return SeedScores([chr(ord("A") + i) for i in range(len(values))], np.array(values))
 
 
-def simulate(kind: str, rng: np.random.Generator, seeds: int, resamples: int = 200) -> Scores:
+def simulate(kind: str, rng: np.random.Generator, seeds: int, resamples: int = 200) -> SeedScores:
     """Return five equal encodings, with items of different difficulty."""
     encodings, cells, items = 5, 2, 40
     effects: dict[str, Callable[[tuple[int, int]], Any]] = {
@@ -61,7 +61,7 @@ def simulate(kind: str, rng: np.random.Generator, seeds: int, resamples: int = 2
     found = resample_items(runs, resamples)
     assert found is not None
     again = found[0].reshape(-1, encodings, seeds)
-    return Scores("ABCDE", values.mean((2, 3)), again, found[1])
+    return SeedScores("ABCDE", values.mean((2, 3)), again, found[1])
 
 
 def rates(kind: str, seeds: int, times: int) -> tuple[float, float]:
@@ -99,12 +99,12 @@ def test_a_real_difference_is_found() -> None:
 @pytest.mark.parametrize("seeds", [5, 8])
 def test_another_encoding_makes_no_p_value_smaller(seeds: int) -> None:
     values = RNG(seeds).normal(0, 1, (7, seeds)) + np.arange(7)[:, None]
-    base = Scores("ABCDEFG", values)
+    base = SeedScores("ABCDEFG", values)
     for ask in (compare_all, lambda some: compare(some, [(x, "A") for x in some.encodings[1:]])):
         among_all = {(one.first, one.second): one for one in ask(base)}
         for left_out in range(1, 7):
             kept = [place for place in range(7) if place != left_out]
-            for one in ask(Scores([base.encodings[k] for k in kept], values[kept])):
+            for one in ask(SeedScores([base.encodings[k] for k in kept], values[kept])):
                 before = among_all[one.first, one.second]
                 assert one.p_value <= before.p_value and one.p_alone == before.p_alone
                 assert one.significant or not before.significant
@@ -113,8 +113,8 @@ def test_another_encoding_makes_no_p_value_smaller(seeds: int) -> None:
 def test_pairs_of_some_are_pairs_of_all() -> None:
     """A pair that is significant among all pairs is also significant among fewer comparisons."""
     values = RNG(3).normal(0, 1, (6, 8)) + np.arange(6)[:, None]
-    among_all = {(x.first, x.second): x for x in compare_all(Scores("ABCDEF", values))}
-    for one in compare(Scores("ABCDEF", values), [("A", other) for other in "BCDEF"]):
+    among_all = {(x.first, x.second): x for x in compare_all(SeedScores("ABCDEF", values))}
+    for one in compare(SeedScores("ABCDEF", values), [("A", other) for other in "BCDEF"]):
         assert one.p_value <= among_all[one.first, one.second].p_value
 
 
@@ -128,9 +128,9 @@ def test_from_six_seeds_on_sign_flips_have_to_agree() -> None:
     outlier = scores([[10, 10.1, 9.9, 10, 10.2, -0.1], [0] * 6])
     (found,) = compare(outlier, [("A", "B")])
     assert found.p_value <= LEVEL < found.p_flips == 4 / 64 and not found.significant
-    (found,) = compare(Scores("AB", np.abs(outlier.values)), [("A", "B")])
+    (found,) = compare(SeedScores("AB", np.abs(outlier.values)), [("A", "B")])
     assert found.p_flips == 2 / 64 and found.significant
-    (found,) = compare(Scores("AB", outlier.values[:, :5]), [("A", "B")])
+    (found,) = compare(SeedScores("AB", outlier.values[:, :5]), [("A", "B")])
     assert math.isnan(found.p_flips) and found.significant  # five seeds: no sign flips
 
 
@@ -148,7 +148,7 @@ def test_one_seed_has_an_interval_over_items_and_no_claim() -> None:
     found = resample_items([[Items("a", "accuracy", run)] for run in values])
     assert found is not None
     drawn = found[0].reshape(-1, 2, 1)
-    (one,) = compare(Scores("AB", values.mean(1)[:, None], drawn, found[1]), [("A", "B")])
+    (one,) = compare(SeedScores("AB", values.mean(1)[:, None], drawn, found[1]), [("A", "B")])
     error = (values[0] - values[1]).std() / 10
     assert one.high - one.low == pytest.approx(2 * 1.98 * error, rel=0.05)
     assert not one.significant and one.p_value == 1
@@ -188,7 +188,7 @@ def test_items_count_once() -> None:
     shared = np.array([[1.0, 1.0], [1.0, 1.0], [-1.0, -1.0], [-1.0, -1.0]])
     for noise, from_items in ((independent, 0.0), (shared, 1.0)):
         resampled = values + np.stack([noise, 0 * noise], axis=1)  # (B, E, S)
-        (found,) = compare(Scores("AB", values, resampled, clusters=10**9), [("A", "B")])
+        (found,) = compare(SeedScores("AB", values, resampled, clusters=10**9), [("A", "B")])
         variance = 1.0 + from_items  # two seeds of 2 and 4: their mean has a variance of 1
         half = stats.t.ppf(0.975, variance**2) * math.sqrt(variance)
         assert (found.high - found.low) / 2 == pytest.approx(half, rel=1e-6)
@@ -236,7 +236,7 @@ def test_sign_flips_of_many_seeds_are_random_ones() -> None:
 def test_rank_correlations_and_intervals_of_proportions_are_those_of_scipy() -> None:
     values = RNG(1).integers(0, 5, (2, 6, 1)).astype(float)  # with ties
     names = list("ABCDEF")
-    tasks = [TaskScores("task", Scores(names, one), True, 0.0, 5.0, "task") for one in values]
+    tasks = [TaskScores("task", SeedScores(names, one), True, 0.0, 5.0, "task") for one in values]
     expected = stats.spearmanr(values[0, :, 0], values[1, :, 0]).statistic
     assert rank_correlations(tasks)[0, 1] == pytest.approx(expected)
     interval = stats.binomtest(7, 9).proportion_ci(method="wilson")

@@ -28,8 +28,8 @@ from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder, MakeEncoding
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
-from pe_bench.grid.cost import Costs, Phase, RunCost, find_phases
-from pe_bench.grid.cost_counter import CostCounter
+from pe_bench.grid.cost import CostCounter, Phase, RunCost, find_phases
+from pe_bench.grid.cost_counter import GridCost
 from pe_bench.grid.cost_rows import CostRow, GenerationCost, write_costs
 from pe_bench.grid.sizes import SIZES, VOCABULARY, choose_shape, count_parameters, read_size
 from pe_bench.positions import Positions
@@ -460,20 +460,20 @@ def test_a_task_that_trains_each_subset_has_a_training_for_each(tmp_path: Path) 
 
 
 def test_a_run_costs_what_its_phases_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_model(self: Costs, encoding: Plugin, phase: Phase) -> Any:
+    def of_model(self: CostCounter, encoding: Plugin, phase: Phase) -> Any:
         size = phase.model.layers
         return SimpleNamespace(
             parameters=100 * size, kept=size, training=lambda length, rows: length + 1000 * rows
         )
 
-    monkeypatch.setattr(Costs, "of_model", of_model)
+    monkeypatch.setattr(CostCounter, "of_model", of_model)
     base = TrainConfig(steps=10, batch_size=8, length=16)
     phases = [
         Phase("large", replace(base, micro_batch=2), SHAPE.changed(layers=5)),
         Phase("none", replace(base, steps=0), SHAPE.changed(layers=9)),
         Phase("small", replace(base, micro_batch=99), SHAPE.changed(layers=1), times=3),
     ]
-    found = Costs("fp32").of_run(plugins.load("encoding", "nope"), phases)
+    found = CostCounter("fp32").of_run(plugins.load("encoding", "nope"), phases)
     assert found.parameters == 100  # of the last model that is trained
     assert found.tokens == (1 + 3) * 10 * 8 * 16
     assert found.operations == 1280 * (16 + 2000) + 3 * 1280 * (16 + 8000)
@@ -499,7 +499,7 @@ def test_options_change_the_phase_that_they_are_for() -> None:
 def test_overrides_count() -> None:
     def operations(**options: Any) -> float:
         phases = find_phases(RunFactory(RunOptions(**options)), "mqar")
-        return Costs("fp32").of_run(plugins.load("encoding", "nope"), phases).operations
+        return CostCounter("fp32").of_run(plugins.load("encoding", "nope"), phases).operations
 
     assert operations(train={"steps": 20}) == pytest.approx(2 * operations(train={"steps": 10}))
     assert operations(model={"layers": 4}) > 1.5 * operations(model={"layers": 2})
@@ -511,7 +511,7 @@ def test_memory_grows_with_the_rows_at_once() -> None:
     def memory(rows: int) -> float:
         options = RunOptions(preset="mid", train={"micro_batch": rows})
         phases = find_phases(RunFactory(options), "perplexity")
-        return Costs("bf16").of_run(plugins.load("encoding", "nope"), phases).memory
+        return CostCounter("bf16").of_run(plugins.load("encoding", "nope"), phases).memory
 
     assert memory(8) < memory(16) < 2 * memory(8)
 
@@ -582,7 +582,7 @@ GENERATION = (
 def test_tables_have_the_costs_of_all_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def rows_of(self: CostCounter, spec: str) -> list[CostRow]:
+    def rows_of(self: GridCost, spec: str) -> list[CostRow]:
         if spec == "copying":
             raise InputError("no costs are known")
         found = []
@@ -592,7 +592,7 @@ def test_tables_have_the_costs_of_all_rows(
             found.append(row)
         return found if self.several else found[:1]
 
-    monkeypatch.setattr(CostCounter, "rows_of", rows_of)
+    monkeypatch.setattr(GridCost, "rows_of", rows_of)
     assert main(["cost", "--encoding", "rope", "--task", "mqar"]) == 0
     text = capsys.readouterr().out
     cells = [re.split("  +", line) for line in text.splitlines() if line.startswith("rope")]
@@ -623,12 +623,12 @@ def test_costs_are_counted_for_each_preset_and_encoding(
         before = Phase("before", TrainConfig(steps=0), SHAPE)
         return [before, Phase(spec, train.get(options.preset, before.train), SHAPE)]
 
-    def of_run(self: Costs, encoding: Plugin, phases: list[Phase]) -> RunCost:
+    def of_run(self: CostCounter, encoding: Plugin, phases: list[Phase]) -> RunCost:
         if encoding.label == "alibi":
             raise InputError("it does not fit")
         return RunCost(phases[-1].model.vocab_size, phases[-1].train.steps, 1.0, 2.0)
 
-    def of_model(self: Costs, encoding: Plugin, phase: Phase) -> Any:
+    def of_model(self: CostCounter, encoding: Plugin, phase: Phase) -> Any:
         return SimpleNamespace(
             max_position=100 if encoding.label == "rope" else None,
             weights=1000,
@@ -638,19 +638,19 @@ def test_costs_are_counted_for_each_preset_and_encoding(
         )
 
     monkeypatch.setattr("pe_bench.grid.cost_counter.find_phases", phases)
-    monkeypatch.setattr(Costs, "of_run", of_run)
-    monkeypatch.setattr(Costs, "of_model", of_model)
+    monkeypatch.setattr(CostCounter, "of_run", of_run)
+    monkeypatch.setattr(CostCounter, "of_model", of_model)
     asked: list[Any] = []
     encodings = [plugins.load("encoding", name) for name in ("nope", "alibi", "rope")]
 
-    def rows(counter: CostCounter) -> list[Any]:
+    def rows(counter: GridCost) -> list[Any]:
         return [
             (row.preset, row.task, row.encoding, row.precision, row.speed, row.model.vocab_size,
              row.training.parameters, [one.tokens for one in row.generation])
             for row in counter.rows_of("mqar")
         ]  # fmt: skip
 
-    every = CostCounter(encodings, RunOptions(preset="all"), "auto", lengths=(16, 200))
+    every = GridCost(encodings, RunOptions(preset="all"), "auto", lengths=(16, 200))
     assert rows(every) == [
         ("quick", "mqar", "nope", "fp32", 0.04, 300, 300, [16, 200]),
         ("quick", "mqar", "rope", "fp32", 0.04, 300, 300, [16]),
@@ -669,16 +669,16 @@ def test_costs_are_counted_for_each_preset_and_encoding(
     )
     presets = zip(("quick", "small", "mid", "paper"), ("fp32", *["bf16"] * 3), strict=True)
     assert asked[:4] == [(preset, precision, "mqar") for preset, precision in presets]
-    sized = CostCounter(encodings[:1], RunOptions(), "auto", shape=SHAPE.changed(vocab_size=999))
+    sized = GridCost(encodings[:1], RunOptions(), "auto", shape=SHAPE.changed(vocab_size=999))
     assert rows(sized) == [("quick", "mqar", "nope", "bf16", 150.0, 999, 999, [32])]
-    given = CostCounter(encodings[:1], RunOptions(), "bf16", speed=7.0)
+    given = GridCost(encodings[:1], RunOptions(), "bf16", speed=7.0)
     assert rows(given) == [("quick", "mqar", "nope", "bf16", 7.0, 300, 300, [32])]
     assert given.devices == {7.0: "given"} and not given.several
     options = RunOptions(tokenizer="bytes")
-    small = CostCounter(encodings, options, "fp32", shape=SHAPE.changed(vocab_size=299))
+    small = GridCost(encodings, options, "fp32", shape=SHAPE.changed(vocab_size=299))
     with pytest.raises(InputError, match="it has 300 tokens, but bytes has 299: leave out"):
         small.rows_of("mqar")
-    small = CostCounter(encodings[:1], RunOptions(), "fp32", shape=small.shape)
+    small = GridCost(encodings[:1], RunOptions(), "fp32", shape=small.shape)
     assert [row.model.vocab_size for row in small.rows_of("mqar")] == [299]
 
 
@@ -687,14 +687,14 @@ def test_costs_are_written_where_they_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = CostRow("quick", "mqar", "rope", "fp32", 2.0, SHAPE, TRAINING, GENERATION)
-    given: list[CostCounter] = []
+    given: list[GridCost] = []
 
-    def rows_of(self: CostCounter, spec: str) -> list[CostRow]:
+    def rows_of(self: GridCost, spec: str) -> list[CostRow]:
         given.append(self)
         self.devices[2.0] = "given"
         return [row] if spec == "mqar" else []
 
-    monkeypatch.setattr(CostCounter, "rows_of", rows_of)
+    monkeypatch.setattr(GridCost, "rows_of", rows_of)
     command = ["cost", "--encoding", "rope", "tape", "--task", "properties", "mqar", "--output"]
     file = tmp_path / "costs.csv"
     size = ["--params", "10M", "--model.kv_heads", "1", "--tokenizer", "bytes"]

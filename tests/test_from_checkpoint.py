@@ -467,7 +467,7 @@ def test_the_time_of_work_is_a_sum_over_rows_and_runs(monkeypatch: pytest.Monkey
     rows = {"a": {32: 2, 64: 3}, "b": {16: 1}, "c": None}
     lora = AdaptConfig(method="lora")
 
-    class Costs:
+    class CostCounter:
         def __init__(self, precision: str) -> None:
             assert precision == "bf16"
 
@@ -500,7 +500,7 @@ def test_the_time_of_work_is_a_sum_over_rows_and_runs(monkeypatch: pytest.Monkey
     def said(runs: list[Any], lanes: int) -> str | None:
         return checkpoint_time.describe_work(runs, 3, lanes)
 
-    monkeypatch.setattr(checkpoint_time, "Costs", Costs)
+    monkeypatch.setattr(checkpoint_time, "CostCounter", CostCounter)
     monkeypatch.setattr(checkpoint_time, "phases_of", lambda resolved: resolved.phases)
     monkeypatch.setattr(checkpoint_time, "_measure_speed", speed)
     evaluated = made("abacb", TrainConfig(), 0.0)

@@ -25,7 +25,7 @@ from test_runner import toy as toy  # a fixture
 
 from pe_bench.errors import DataError, InputError
 from pe_bench.grid import grid, plan
-from pe_bench.grid.cost import Costs, Phase, RunCost, describe_training
+from pe_bench.grid.cost import CostCounter, Phase, RunCost, describe_training
 from pe_bench.grid.display import Display, show_duration
 from pe_bench.grid.estimate import Estimates, Parts
 from pe_bench.grid.execution import ExecutionOptions
@@ -255,7 +255,7 @@ def test_a_training_that_subsets_share_counts_once() -> None:
         assert parts == Parts(3 * 100 * 4 / 100 + 15 - seconds, 0.0, 0.0)
     incomplete: list[dict[str, Any]] = [{"costs": {}}, {"seconds": None}, {"settings": {}}]
     for lacking in incomplete:
-        assert not Estimates([replace(record, **lacking)], None).costs
+        assert not Estimates([replace(record, **lacking)], None).durations
 
 
 def test_an_overview_has_words_for_everything() -> None:
@@ -409,11 +409,11 @@ def test_the_operations_of_a_plan_are_those_of_all_runs_and_phases(
 ) -> None:
     seen = []
 
-    def cost(self: Costs, encoding: Plugin, phases: Sequence[Phase]) -> RunCost:
+    def cost(self: CostCounter, encoding: Plugin, phases: Sequence[Phase]) -> RunCost:
         seen.append([phase.times for phase in phases])
         return RunCost(1, 1, 1e15, 2e9)
 
-    monkeypatch.setattr(Costs, "of_run", cost)
+    monkeypatch.setattr(CostCounter, "of_run", cost)
     task = resolve(RunOptions(cache=tmp_path), "copying")
     runs = []
     for seed in range(3):

@@ -16,7 +16,7 @@ from pe_bench.reporting.markdown import find_block
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.sensitivity import describe_sensitivity, measure_signal
 from pe_bench.reporting.tables import Table, read_tables
-from pe_bench.reporting.task_summary import find_blocks, find_limits, is_quality, task_scores
+from pe_bench.reporting.task_summary import find_blocks, find_limits, has_model_scores, task_scores
 from pe_bench.results.measurement import Measurement
 from pe_bench.stats.ranking import rank_correlations
 
@@ -70,7 +70,7 @@ def test_only_trained_models_are_compared(
     settings = {"train": {"steps": steps, "lr": 0.1, "batch_size": 1}, **origin}
     put(tmp_path, "rope", [Measurement("all", "bits_per_byte", 1.0, 9)], settings=settings)
     (table,) = read_tables(tmp_path)
-    assert is_quality(table) == counts
+    assert has_model_scores(table) == counts
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ from pe_bench.api import (
     collate,
 )
 from pe_bench.checks.findings import NotApplicable
-from pe_bench.checks.shortcuts import HALFWAY, Reach, explained, judge, search, strongest
+from pe_bench.checks.shortcuts import HALFWAY, ShortcutScore, explained, judge, search, strongest
 from pe_bench.registry import plugins
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import Metric
@@ -272,7 +272,7 @@ class Needles(LengthGeneralizationTask):
         return [Turn([*prompt.tolist(), int(key)], answers)]
 
 
-def by_subset(reaches: Sequence[Reach]) -> dict[str, tuple[str, int, int]]:
+def by_subset(reaches: Sequence[ShortcutScore]) -> dict[str, tuple[str, int, int]]:
     """Return the strongest shortcut of each subset and how far it comes, in per cent."""
     found = strongest(reaches)
     return {r.subset: (r.shortcut, round(100 * r.inside), round(100 * r.outside)) for r in found}
@@ -323,9 +323,9 @@ def test_a_docstring_explains_what_is_intended() -> None:
 
 
 def test_what_comes_halfway_is_explained_and_nothing_else_is() -> None:
-    half = Reach("", "4-gram table", 0.5, 0.1)
-    more = Reach("", "5-gram table", 0.2, 0.75)
-    less = Reach("", LAST, 0.4, float("nan"))
+    half = ShortcutScore("", "4-gram table", 0.5, 0.1)
+    more = ShortcutScore("", "5-gram table", 0.2, 0.75)
+    less = ShortcutScore("", LAST, 0.4, float("nan"))
     wrong = judge([half, more, less], [], default=True) or ""
     assert "n-gram table (20 % in distribution, 75 % out of it); change the task" in wrong
     assert judge([half, more, less], ["n-gram table"], default=True) is None
@@ -333,7 +333,7 @@ def test_what_comes_halfway_is_explained_and_nothing_else_is() -> None:
     names = ["n-gram table", LAST]
     assert (judge([half, more, less], names, default=True) or "").startswith(stale)
     assert judge([half, more, less], names, default=False) is None
-    of_subset = Reach("parity", "7-gram table", float("nan"), 0.6)
+    of_subset = ShortcutScore("parity", "7-gram table", float("nan"), 0.6)
     assert "n-gram table of parity (60 %)" in (judge([of_subset], names, default=False) or "")
     assert judge([of_subset], ["n-gram table of parity"], default=True) is None
 
@@ -406,8 +406,8 @@ def test_answers_of_several_questions_begin_anew() -> None:
 
 
 def test_a_score_that_was_not_measured_is_no_shortcut() -> None:
-    unknown = Reach("", LAST, math.nan, math.nan)
-    inside = Reach("", CONSTANT, 0.2, math.nan)
+    unknown = ShortcutScore("", LAST, math.nan, math.nan)
+    inside = ShortcutScore("", CONSTANT, 0.2, math.nan)
     assert math.isnan(unknown.most) and inside.most == 0.2
     assert judge([unknown, inside], (), default=True) is None
     assert strongest([inside, unknown]) == [inside]

@@ -24,7 +24,7 @@ from pe_bench.reporting.task_summary import find_blocks
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.views import Column, Headline
 from pe_bench.runs.factory import RunFactory
-from pe_bench.stats.comparison import Scores
+from pe_bench.stats.comparison import SeedScores
 from pe_bench.stats.significance import student_quantile
 from pe_bench.stats.sizes import SAME_ORDER, Stability, draw_means, find_stability, kendall_tau
 
@@ -34,14 +34,14 @@ UPSIDE_DOWN = dict(zip(MEANS, reversed(MEANS.values()), strict=True))
 NOISE = np.array([0.3, -0.4, 0.1, -0.2, 0.4, 0.0, -0.3, 0.1])  # of seeds
 
 
-def scores(means: Sequence[float], seeds: int, spread: float = 1.0) -> Scores:
+def scores(means: Sequence[float], seeds: int, spread: float = 1.0) -> SeedScores:
     """Return numbers of encodings whose seeds differ a little, each in its own way."""
     turns = [np.roll(NOISE, place) for place in range(len(means))]
     values = np.array(means)[:, None] + spread * np.array(turns)[:, :seeds]
-    return Scores([f"e{place}" for place in range(len(means))], values)
+    return SeedScores([f"e{place}" for place in range(len(means))], values)
 
 
-def mark(*sizes: Scores) -> str:
+def mark(*sizes: SeedScores) -> str:
     return find_stability(sizes).mark
 
 
@@ -97,13 +97,13 @@ def test_differences_of_drawn_means_have_a_t_distribution() -> None:
         ([scores([5, 4, 3, 2, 1], 3, 0.2)] * 2 + [scores([1, 2, 3, 4, 5], 3, 0.2)], "changes"),
     ],
 )  # fmt: skip
-def test_the_mark(sizes: list[Scores], expected: str) -> None:
+def test_the_mark(sizes: list[SeedScores], expected: str) -> None:
     assert mark(*sizes) == expected
 
 
 def test_equal_encodings_do_not_change_their_order() -> None:
     rng = np.random.default_rng(1)
-    sizes = [Scores(list("abcde"), rng.normal(size=(5, 3))) for _ in range(2)]
+    sizes = [SeedScores(list("abcde"), rng.normal(size=(5, 3))) for _ in range(2)]
     (found,) = find_stability(sizes).agreements
     assert found.high < SAME_ORDER and not found.settled
     assert mark(*sizes) == "unknown"
@@ -125,7 +125,7 @@ def test_marks_of_three_seeds_are_rarely_wrong(truth: str, wrong: str) -> None:
         sizes = []
         for means in (first, first, last):
             values = means[:, None] + rng.normal(size=(5, 3)) / 3
-            sizes.append(Scores(list("abcde"), values))
+            sizes.append(SeedScores(list("abcde"), values))
         count += mark(*sizes) == wrong
     assert count <= 1
 

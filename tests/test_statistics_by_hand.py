@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from pe_bench.results.items import Floats, Items
-from pe_bench.stats.comparison import Scores, compare, resample_items
+from pe_bench.stats.comparison import SeedScores, compare, resample_items
 from pe_bench.stats.ranking import (
     TaskScores,
     average_over,
@@ -31,7 +31,7 @@ def missing(values: Floats, *places: tuple[int, int]) -> Floats:
 # Differences.
 
 
-def by_hand(scores: Scores, first: int, second: int) -> dict[str, float]:
+def by_hand(scores: SeedScores, first: int, second: int) -> dict[str, float]:
     """Return the numbers of a difference, from the formulas in the module's docstring."""
     seeds = [
         s
@@ -73,7 +73,7 @@ def test_a_difference_has_the_numbers_of_its_formulas(clusters: int) -> None:
     values = missing(rng.normal([[5.0], [3.0], [4.0]], 1, (3, 9)), (0, 2), (1, 4), (2, 0), (2, 8))
     shared = rng.normal(0, 1, (50, 3, 1))
     resampled = values + 0.5 * shared + rng.normal(0, 0.3, (50, 3, 9)) if clusters else None
-    scores = Scores(NAMES[:3], values, resampled, clusters)
+    scores = SeedScores(NAMES[:3], values, resampled, clusters)
     pairs = [("A", "B"), ("C", "B"), ("A", "C")]
     for found, (first, second) in zip(compare(scores, pairs), pairs, strict=True):
         assert (found.first, found.second) == (first, second)
@@ -115,7 +115,7 @@ def made_tasks() -> list[TaskScores]:
         seeds = [3, 0, 7, 5][: values.shape[1]] if number != 3 else [5, 7, 3, 0]
         if number == 2:
             missing(values, (1, 3))
-        scores = Scores(NAMES, values, resampled, 10 + number, seeds)
+        scores = SeedScores(NAMES, values, resampled, 10 + number, seeds)
         tasks.append(TaskScores(f"task{number}", scores, higher, floor, ceiling, family))
     return tasks
 
@@ -187,7 +187,7 @@ def test_an_average_has_the_seeds_of_all_tasks() -> None:
                 share = (number[encoding, place] - task.floor) / (task.ceiling - task.floor)
                 total += weight * max(0.0, share)
             assert values[encoding, seed] == pytest.approx(total)
-    without = [tasks[0], TaskScores("x", Scores(NAMES, tasks[1].scores.values, seeds=[3, 0, 7]),
+    without = [tasks[0], TaskScores("x", SeedScores(NAMES, tasks[1].scores.values, seeds=[3, 0, 7]),
                                     True, 0.0, 1.0, "x")]  # fmt: skip
     assert average_over(without).resampled is None
 
@@ -201,7 +201,7 @@ def test_orders_at_three_sizes() -> None:
     sizes = []
     for number, truth in enumerate(truths):
         values = np.array(truth, float)[:, None] + rng.normal(0, 0.6, (4, 4 + number))
-        sizes.append(Scores(NAMES, missing(values, (number, number))))
+        sizes.append(SeedScores(NAMES, missing(values, (number, number))))
     found = find_stability(sizes)
     assert [(one.first, one.second) for one in found.agreements] == [(0, 1), (1, 2), (0, 2)]
     kept = [np.delete(size.values, number, axis=1) for number, size in enumerate(sizes)]

@@ -283,7 +283,7 @@ def test_settings_of_a_record_may_be_incomplete(absent: str, tmp_path: Path) -> 
     records = read_records(tmp_path)
     text = summarize(folders, records)
     assert "rope" in text and "nope" in text  # the table with tuned rates stands below
-    estimated = Estimates(records, None).costs.values()
+    estimated = Estimates(records, None).durations.values()
     assert sum(len(costs) for known in estimated for costs in known.values()) in (0, 3)
     if not absent.startswith("start."):
         assert main(["report", str(tmp_path)]) == 0

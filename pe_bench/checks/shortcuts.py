@@ -28,7 +28,7 @@ ENTRY = re.compile(r"^[ ]{4}(\S.*?): (.*(?:\n[ ]{5,}.*)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Reach:
+class ShortcutScore:
     """The score of a shortcut on a scale from 0 (chance) to 1 (the ceiling).
 
     Attributes:
@@ -54,7 +54,7 @@ class Reach:
         return f"{kind} of {self.subset}" if self.subset else kind
 
 
-def search(task: Task) -> list[Reach]:
+def search(task: Task) -> list[ShortcutScore]:
     """Return the score of each shortcut, for each subset with a separate score or the headline.
 
     The ceiling is 100 for a metric in per cent and 0 for a loss, although no model reaches that.
@@ -79,13 +79,13 @@ def search(task: Task) -> list[Reach]:
     for subset, (inside, outside) in _ends(task, chance).items():
         for name, own in values.items():
             reached = [_normalise(own, chance, end, ceiling) for end in (inside, outside)]
-            found.append(Reach(subset, name, *reached))
+            found.append(ShortcutScore(subset, name, *reached))
     return found
 
 
-def strongest(reaches: Sequence[Reach]) -> list[Reach]:
+def strongest(reaches: Sequence[ShortcutScore]) -> list[ShortcutScore]:
     """Return the shortcut with the highest score for each subset; for ties the first one."""
-    found: dict[str, Reach] = {}
+    found: dict[str, ShortcutScore] = {}
     for reach in reaches:
         if reach.subset not in found or reach.most > found[reach.subset].most:
             found[reach.subset] = reach
@@ -100,7 +100,9 @@ def explained(cls: type[Task]) -> dict[str, str]:
     return {name: " ".join(why.split()) for name, why in ENTRY.findall(section[1])}
 
 
-def judge(reaches: Iterable[Reach], reasons: Collection[str], *, default: bool) -> str | None:
+def judge(
+    reaches: Iterable[ShortcutScore], reasons: Collection[str], *, default: bool
+) -> str | None:
     """Return the problem of a task with these shortcuts in one sentence, or None.
 
     Args:
@@ -109,7 +111,7 @@ def judge(reaches: Iterable[Reach], reasons: Collection[str], *, default: bool) 
         default: whether the task has the options that its docstring describes. Then every
             explained shortcut must exist.
     """
-    halfway: dict[str, Reach] = {}  # the highest score, by the name in a docstring
+    halfway: dict[str, ShortcutScore] = {}  # the highest score, by the name in a docstring
     for reach in sorted(reaches, key=lambda reach: reach.most, reverse=True):
         if reach.most >= HALFWAY:
             halfway.setdefault(reach.name, reach)
@@ -128,7 +130,7 @@ def judge(reaches: Iterable[Reach], reasons: Collection[str], *, default: bool) 
     return None
 
 
-def describe(reach: Reach) -> str:
+def describe(reach: ShortcutScore) -> str:
     """Return the score of a shortcut in words: "12 % in distribution, 3 % out of it"."""
     parts = []
     if not math.isnan(reach.inside):

@@ -11,7 +11,7 @@ from pe_bench.checks import tasks as task_checks
 from pe_bench.checks.costs import SHAPE, measure_costs
 from pe_bench.checks.depth import DEEP, describe_unlike, find_unlike_layers
 from pe_bench.checks.findings import Finding, describe_crash
-from pe_bench.checks.shortcuts import Reach, strongest
+from pe_bench.checks.shortcuts import ShortcutScore, strongest
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.checks.task_subject import TaskSubject
 from pe_bench.errors import InputError
@@ -130,7 +130,7 @@ def check_tasks(specs: Sequence[str], *, verbose: bool = False) -> bool:
     return _all_hold(findings)
 
 
-def _print_shortcuts(searched: Mapping[str, Sequence[Reach]], *, verbose: bool) -> None:
+def _print_shortcuts(searched: Mapping[str, Sequence[ShortcutScore]], *, verbose: bool) -> None:
     """Print the score of each task's strongest shortcut, or of all shortcuts if `verbose`."""
     rows = []
     for label, reaches in searched.items():

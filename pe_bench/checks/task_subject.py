@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pe_bench.checks.shortcuts import Reach, search
+from pe_bench.checks.shortcuts import ShortcutScore, search
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
@@ -87,7 +87,7 @@ class TaskSubject:
         return _make(self.plugin, self.cache)
 
     @cached_property
-    def reaches(self) -> list[Reach]:
+    def reaches(self) -> list[ShortcutScore]:
         """The score of each shortcut, on the same number of items as in a run.
 
         Raises:

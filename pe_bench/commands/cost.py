@@ -77,7 +77,7 @@ class CostOptions:
 
 def main(values: Values) -> int:
     """Print two tables for each task; return the exit code."""
-    from pe_bench.grid.cost_counter import CostCounter
+    from pe_bench.grid.cost_counter import GridCost
 
     asked = values.make(CostOptions)
     grid = values.make(GridOptions)
@@ -90,7 +90,7 @@ def main(values: Values) -> int:
     encodings = [
         plugins.load("encoding", spec) for spec in plugins.expand(grid.encodings, "encoding")
     ]
-    counter = CostCounter(encodings, options, asked.precision, asked.speed, asked.lengths, shape)
+    counter = GridCost(encodings, options, asked.precision, asked.speed, asked.lengths, shape)
     if shape:
         info(wrap(_describe(shape)) + "\n")
     wrong = False

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from pe_bench.config import AdaptConfig, ModelConfig
-from pe_bench.grid.cost import Costs, Phase, phases_of
+from pe_bench.grid.cost import CostCounter, Phase, phases_of
 from pe_bench.grid.display import show_duration
 from pe_bench.runs.rate_search import TRAININGS
 from pe_bench.runs.run import Run, search_of
@@ -53,7 +53,7 @@ def describe_work(runs: Sequence[Run], threads: int, lanes: int) -> str | None:
     for (_, method), group in groups.items():
         first = group[0]
         resolved = first.resolved
-        costs = Costs(first.precision)
+        costs = CostCounter(first.precision)
         training = costs.of_run(first.encoding, phases_of(resolved)).operations
         if method != "full":
             training *= WITHOUT_WEIGHTS

@@ -96,7 +96,7 @@ def describe_training(runs: Sequence[Run]) -> str:
     for label in dict.fromkeys(run.resolved.label for run in runs):
         of_task = [run for run in runs if run.resolved.label == label]
         first = of_task[0]
-        cost = Costs(first.precision).of_run(first.encoding, phases_of(first.resolved))
+        cost = CostCounter(first.precision).of_run(first.encoding, phases_of(first.resolved))
         operations += len(of_task) * cost.operations
         memory = max(memory, cost.memory)
     speed, assumed_for = assumed_speed(runs[0].resolved.task.context.preset, runs[0].precision)
@@ -137,7 +137,7 @@ def find_phases(factory: RunFactory, spec: str, *, is_start: bool = False) -> li
     return [*before, Phase(plugin.label, train, before[-1].model, len(subsets))]
 
 
-class Costs:
+class CostCounter:
     """Counter of the costs of models; a model of several tasks is counted once.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Literal
 from pe_bench.checks.model_cost import ModelCost
 from pe_bench.config import ModelConfig
 from pe_bench.errors import CRASHES, InputError, describe_error
-from pe_bench.grid.cost import Costs, Phase, assumed_speed, find_phases
+from pe_bench.grid.cost import CostCounter, Phase, assumed_speed, find_phases
 from pe_bench.grid.cost_rows import CostRow, GenerationCost
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
@@ -19,7 +19,7 @@ ALL = "all"
 
 
 @dataclass
-class CostCounter:
+class GridCost:
     """Counter of the costs of encodings on one task after the other.
 
     Attributes:
@@ -39,7 +39,7 @@ class CostCounter:
     lengths: tuple[int, ...] = ()
     shape: ModelConfig | None = None
     devices: dict[float, str] = field(default_factory=dict)
-    _costs: dict[str, Costs] = field(default_factory=dict)
+    _costs: dict[str, CostCounter] = field(default_factory=dict)
 
     @property
     def several(self) -> bool:
@@ -71,7 +71,7 @@ class CostCounter:
         assumed, device = assumed_speed("" if self.shape else preset, precision)
         speed = self.speed or assumed
         self.devices[speed] = "given" if self.speed else device
-        costs = self._costs.setdefault(precision, Costs(precision))
+        costs = self._costs.setdefault(precision, CostCounter(precision))
         rows = []
         for encoding in self.encodings:
             name = f"{encoding.label} · {preset}" if self.several else encoding.label

@@ -102,33 +102,33 @@ def divide(runs: Sequence[PlannedRun], count: int, estimates: Estimates) -> Divi
     groups: dict[Hashable, list[PlannedRun]] = {}
     for planned in runnable:
         groups.setdefault(shared_training(planned), []).append(planned)
-    together = [_Batch.of(group, times) for group in groups.values()]
-    shares, seconds = _assign(together, count)
+    together = [_Group.of(own, times) for own in groups.values()]
+    shards, seconds = _assign(together, count)
     longest = max((times[planned.run.title].alone for planned in runnable), default=0.0)
     if max(seconds) > SLACK * sum(seconds) / count + longest:
         single = [
-            _Batch([planned], batch.alone_of(planned, times))
-            for batch in together
-            for planned in batch.runs
+            _Group([planned], group.alone_of(planned, times))
+            for group in together
+            for planned in group.runs
         ]
-        shares, _ = _assign(single, count)
+        shards, _ = _assign(single, count)
     for number, planned in enumerate(skipped):
-        shares[number % count].append(planned)
+        shards[number % count].append(planned)
     shard_of = {
-        planned.run.title: number for number, own in enumerate(shares, 1) for planned in own
+        planned.run.title: number for number, own in enumerate(shards, 1) for planned in own
     }
     return Division(shard_of, known)
 
 
 @dataclass(frozen=True)
-class _Batch:
+class _Group:
     """Runs that stay together, and their seconds."""
 
     runs: list[PlannedRun]
     seconds: float
 
     @classmethod
-    def of(cls, runs: list[PlannedRun], times: Mapping[str, Parts]) -> "_Batch":
+    def of(cls, runs: list[PlannedRun], times: Mapping[str, Parts]) -> "_Group":
         own = [times[planned.run.title] for planned in runs]
         shared = max(parts.start + parts.search for parts in own)
         return cls(runs, sum(parts.alone for parts in own) + shared)
@@ -140,16 +140,16 @@ class _Batch:
         return times[planned.run.title].alone + shared
 
 
-def _assign(batches: Sequence[_Batch], count: int) -> tuple[list[list[PlannedRun]], list[float]]:
-    """Assign batches to shards; return the runs and the seconds of each shard."""
-    shares: list[list[PlannedRun]] = [[] for _ in range(count)]
+def _assign(groups: Sequence[_Group], count: int) -> tuple[list[list[PlannedRun]], list[float]]:
+    """Assign groups to shards; return the runs and the seconds of each shard."""
+    shards: list[list[PlannedRun]] = [[] for _ in range(count)]
     seconds = [0.0] * count
     # Rounded, since sums in another order differ in the last digits on another machine.
-    for batch in sorted(batches, key=lambda batch: -round(batch.seconds, 3)):
-        number = min(range(count), key=lambda i: (round(seconds[i], 3), len(shares[i])))
-        shares[number] += batch.runs
-        seconds[number] += batch.seconds
-    return shares, seconds
+    for group in sorted(groups, key=lambda group: -round(group.seconds, 3)):
+        number = min(range(count), key=lambda i: (round(seconds[i], 3), len(shards[i])))
+        shards[number] += group.runs
+        seconds[number] += group.seconds
+    return shards, seconds
 
 
 def _find_times(runs: Sequence[PlannedRun], estimates: Estimates) -> tuple[dict[str, Parts], int]:

@@ -22,7 +22,7 @@ from pe_bench.system.files import LARGEST, read_regular
 
 
 @dataclass(frozen=True)
-class Cost:
+class Duration:
     """Duration of a run, in seconds.
 
     Attributes:
@@ -71,23 +71,25 @@ class Estimates:
 
     def __init__(self, records: Iterable[RunRecord], device: str | None) -> None:
         here = environment.name_of(device) if device else None
-        self.costs: dict[Hashable, dict[str, list[Cost]]] = defaultdict(lambda: defaultdict(list))
+        self.durations: dict[Hashable, dict[str, list[Duration]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         self._sources: set[tuple[Hashable, str]] = set()
         for record in records:
             elsewhere = here is not None and record.environment.get("device") != here
             if elsewhere or record.status != "done":
                 continue
             with suppress(KeyError):  # a record may lack settings and costs
-                cost = _cost_of(record)
+                cost = _duration_of(record)
                 if cost:
-                    self.costs[_key(record.settings, record.data)][record.encoding].append(cost)
+                    self.durations[_key(record.settings, record.data)][record.encoding].append(cost)
         self.slowness = self._slowness()
         self._counted: set[Hashable] = set()
 
     @property
     def used(self) -> int:
         """Number of earlier runs that the estimates so far are based on."""
-        return sum(len(self.costs[key][encoding]) for key, encoding in self._sources)
+        return sum(len(self.durations[key][encoding]) for key, encoding in self._sources)
 
     def seconds(self, run: Run) -> float | None:
         """Return the estimated seconds of a run; None: there is no similar run.
@@ -118,7 +120,7 @@ class Estimates:
             key = _key(resolved.settings, resolved.task.provenance())
         except CRASHES:  # of the task, which its runs will report
             return None
-        known = self.costs.get(key)
+        known = self.durations.get(key)
         if not known:
             return None
         rows = len(resolved.model_subsets) * _rows(resolved.settings)
@@ -144,7 +146,7 @@ class Estimates:
     def _slowness(self) -> dict[str, float]:
         """Return the time of each encoding relative to other encodings, over all tasks."""
         ratios: dict[str, list[float]] = defaultdict(list)
-        for known in self.costs.values():
+        for known in self.durations.values():
             logs = {}
             for encoding, costs in known.items():
                 logs[encoding] = math.log(max(1e-3, fmean(c.seconds(1000) for c in costs)))
@@ -191,14 +193,14 @@ def _once(records: Iterable[RunRecord]) -> list[RunRecord]:
     return list({key_of(record): record for record in records}.values())
 
 
-def _cost_of(record: RunRecord) -> Cost | None:
+def _duration_of(record: RunRecord) -> Duration | None:
     """Return the cost of a run; None if its record does not contain it."""
     rows = _rows(record.settings) * len(record.trainings)
     if not record.trainings or record.seconds is None:
         return None
     training = sum(one["seconds"] for one in record.trainings)
     before = record.pretraining["seconds"] if record.pretraining else 0.0
-    return Cost(training / rows if rows else 0.0, record.seconds - training, before)
+    return Duration(training / rows if rows else 0.0, record.seconds - training, before)
 
 
 def _key(settings: Mapping[str, Any], data: Mapping[str, Any]) -> Hashable:

@@ -22,7 +22,7 @@ BOLD = 0.085  # width of a character of a label, inches
 
 
 @dataclass(frozen=True)
-class Row:
+class ForestRow:
     """A line of the picture.
 
     Attributes:
@@ -116,7 +116,7 @@ def draw_forest(found: Verdicts) -> Figure:
     return figure
 
 
-def _rows(found: Verdicts) -> list[Row]:
+def _rows(found: Verdicts) -> list[ForestRow]:
     names = sentences.names_of([verdict.table for verdict in found.tasks])
     rows = []
     for name, verdict in zip(names, found.tasks, strict=True):
@@ -127,12 +127,12 @@ def _rows(found: Verdicts) -> list[Row]:
         )
         value, low, high = verdicts.scaled(verdict)
         text = sentences.own_unit(verdict)
-        rows.append(Row(label, text, value, low, high, verdict.difference))
+        rows.append(ForestRow(label, text, value, low, high, verdict.difference))
     if found.mean is not None:
         value, low, high = (100 * n for n in (found.mean.value, found.mean.low, found.mean.high))
         text = f"{value:+.1f} % of the way"
         text += f" ({low:+.1f} to {high:+.1f})" if found.mean.has_interval else ""
-        rows.append(Row("mean over tasks", text, value, low, high, found.mean))
+        rows.append(ForestRow("mean over tasks", text, value, low, high, found.mean))
     return rows
 
 

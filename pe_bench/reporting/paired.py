@@ -14,7 +14,7 @@ from pe_bench.reporting.tables import Table
 from pe_bench.results.items import Items
 from pe_bench.results.labels import find_label
 from pe_bench.stats import comparison
-from pe_bench.stats.comparison import MOST_LETTERS, Difference, Scores
+from pe_bench.stats.comparison import MOST_LETTERS, Difference, SeedScores
 from pe_bench.stats.significance import FEWEST_SEEDS, LEVEL, smallest_flip_p
 
 DEFAULT_REFERENCE = "rope"
@@ -176,7 +176,7 @@ def describe_basis(found: Comparison) -> list[str]:
     return lines
 
 
-def headline_scores(table: Table, encodings: Sequence[str]) -> Scores:
+def headline_scores(table: Table, encodings: Sequence[str]) -> SeedScores:
     """Return the headline of each run, without item scores; partial means are left out."""
     headline = table.headline
     rows = table.rows[table.rows["status"] != "partial"]
@@ -192,10 +192,10 @@ def headline_scores(table: Table, encodings: Sequence[str]) -> Scores:
     for (encoding, seed), value in (numbers | means).items():
         if encoding in encodings:
             values[encodings.index(encoding), seeds.index(seed)] = value
-    return Scores(list(encodings), values, seeds=seeds)
+    return SeedScores(list(encodings), values, seeds=seeds)
 
 
-def scores_of(table: Table, encodings: Sequence[str]) -> Scores:
+def scores_of(table: Table, encodings: Sequence[str]) -> SeedScores:
     """Return the headline of each run, also on resampled items if all runs have the same items."""
     scores = headline_scores(table, encodings)
     if find_other_data(table.records):

@@ -14,10 +14,10 @@ from pe_bench.errors import InputError, suggest
 from pe_bench.reporting.selection import tables_of_tasks
 from pe_bench.reporting.sentences import describe_mean, describe_verdict, names_of
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.task_summary import is_quality
+from pe_bench.reporting.task_summary import has_model_scores
 from pe_bench.reporting.verdicts import Verdict, both_means, find_shared, mean_of
 from pe_bench.results.reading import report_problem
-from pe_bench.stats.comparison import Scores, compare_asked
+from pe_bench.stats.comparison import SeedScores, compare_asked
 from pe_bench.system.schema import Label, WrongError, read_as
 from pe_bench.system.toml_file import read_toml
 
@@ -101,7 +101,7 @@ def answer(tables: Sequence[Table], questions: Sequence[Question]) -> Answers:
         tables: tables of quality.
         questions: the questions; equal ones count once. Some of their runs may be missing.
     """
-    asked: list[tuple[Scores, str, str]] = []
+    asked: list[tuple[SeedScores, str, str]] = []
     on: list[Table | None] = []  # None: the mean over tasks
     left_out: list[str] = []
     distinct: dict[tuple[frozenset[str], tuple[str, ...]], Question] = {}
@@ -162,7 +162,7 @@ def answer_questions(folder: Path, tables: Sequence[Table]) -> list[str]:
     except InputError as error:
         report_problem(str(error))
         return []
-    found = answer(list(filter(is_quality, tables)), questions)
+    found = answer(list(filter(has_model_scores, tables)), questions)
     return [*found.answers, *found.left_out]
 
 

@@ -46,7 +46,7 @@ def _divided(numbers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
     return found
 
 
-def _describe_block(block: task_summary.Block) -> list[str]:
+def _describe_block(block: task_summary.TaskSummary) -> list[str]:
     if not block.is_enough:
         return [wrap(block.title), *map(wrap, task_summary.describe_notes(block))]
     rows = [

@@ -29,7 +29,7 @@ from pe_bench.reporting.selection import find_labels
 from pe_bench.reporting.size_chart import save_sizes
 from pe_bench.reporting.sizes import describe_sizes, find_ladders
 from pe_bench.reporting.tables import Table, make_tables
-from pe_bench.reporting.task_summary import Block, describe_block, find_blocks
+from pe_bench.reporting.task_summary import TaskSummary, describe_block, find_blocks
 from pe_bench.results.export import write_export
 from pe_bench.results.reading import reading
 from pe_bench.results.record import RunRecord
@@ -132,7 +132,7 @@ def compose(
     comparisons: Sequence[Comparison],
     pictures: Sequence[Pictures],
     records: Sequence[RunRecord],
-    blocks: Sequence[Block],
+    blocks: Sequence[TaskSummary],
     answers: Sequence[str] = (),
     sizes: str = "",
 ) -> str:

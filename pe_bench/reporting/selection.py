@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pe_bench.errors import InputError, suggest
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.task_summary import is_quality
+from pe_bench.reporting.task_summary import has_model_scores
 from pe_bench.results.labels import ARROW
 
 
@@ -25,7 +25,7 @@ def select_tables(
     Raises:
         InputError: a task or an encoding has no results.
     """
-    chosen = list(filter(is_quality, tables)) or list(tables)
+    chosen = list(filter(has_model_scores, tables)) or list(tables)
     if tasks:
         chosen = tables_of_tasks(tables, tasks)
     if not encodings:

@@ -15,7 +15,7 @@ from pe_bench.reporting.task_summary import (
     FEWEST_ENCODINGS,
     find_end,
     find_limits,
-    is_quality,
+    has_model_scores,
 )
 from pe_bench.stats.significance import FEWEST_SEEDS, effect_to_show
 
@@ -83,7 +83,7 @@ def describe_sensitivity(table: Table) -> list[str]:
     names = table.ranked()
     counts = np.isfinite(headline_scores(table, names).values).sum(1)  # (E,)
     encodings = [name for name, count in zip(names, counts, strict=True) if count > 1]
-    if len(encodings) < FEWEST_ENCODINGS or not is_quality(table):
+    if len(encodings) < FEWEST_ENCODINGS or not has_model_scores(table):
         return []
     signal = measure_signal(table, encodings)
     line = (
@@ -124,7 +124,7 @@ def describe_power(table: Table, seeds: int) -> str:
         table: finished runs.
         seeds: number of seeds of the comparison.
     """
-    spreads = find_spreads(table) if is_quality(table) else []
+    spreads = find_spreads(table) if has_model_scores(table) else []
     if not spreads or max(spreads) == 0:
         return ""
     typical, largest = (effect_to_show(seeds, of) for of in (median(spreads), max(spreads)))

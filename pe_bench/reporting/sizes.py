@@ -17,7 +17,7 @@ from typing import Any
 from pe_bench.reporting.markdown import ABSENT, Markdown, escape, markdown_table
 from pe_bench.reporting.paired import headline_scores, scores_of
 from pe_bench.reporting.tables import Table, make_tables
-from pe_bench.reporting.task_summary import is_quality
+from pe_bench.reporting.task_summary import has_model_scores
 from pe_bench.results.identity import digest
 from pe_bench.results.reading import reading
 from pe_bench.results.store import read_records
@@ -102,7 +102,7 @@ class Ladder:
 def find_ladders(tables: Sequence[Table]) -> list[Ladder]:
     """Return the tasks that have tables at several sizes, in the order of the tables."""
     groups: dict[str, list[Table]] = {}
-    for table in filter(is_quality, tables):
+    for table in filter(has_model_scores, tables):
         if table.about.settings.get("model") and table.parameters > 0:
             groups.setdefault(digest(_without_size(table.about.settings)), []).append(table)
     ladders = []

@@ -19,7 +19,7 @@ STANDING_HEADER = ["mean score ↑", "95 % interval", "mean rank ↓", "95 % int
 
 
 @dataclass(frozen=True)
-class Block:
+class TaskSummary:
     """A set of tasks and the encodings that all of them rank.
 
     Attributes:
@@ -60,7 +60,7 @@ class Block:
         return comparison.letters([one.encoding for one in self.standings], pairs)
 
 
-def is_quality(table: Table) -> bool:
+def has_model_scores(table: Table) -> bool:
     """Return whether a table has scores of trained models, not times or untrained models."""
     steps = (table.about.settings.get("train") or {}).get("steps")
     return (steps != 0 or table.origin != "") and not table.about.measures_time
@@ -74,7 +74,7 @@ def shared_settings(table: Table) -> tuple[str, ...]:
     return tuple(filter(None, [about.preset, about.protocol, tuned, origin]))
 
 
-def find_blocks(tables: Sequence[Table]) -> list[Block]:
+def find_blocks(tables: Sequence[Table]) -> list[TaskSummary]:
     """Return a block for all tables that share settings, if it has several tasks and encodings.
 
     If a task has several tables, the one with the most encodings counts, and among these the one
@@ -82,19 +82,19 @@ def find_blocks(tables: Sequence[Table]) -> list[Block]:
     many cells as possible.
     """
     groups: dict[tuple[str, ...], list[Table]] = {}
-    for table in filter(is_quality, tables):
+    for table in filter(has_model_scores, tables):
         groups.setdefault(shared_settings(table), []).append(table)
     blocks = [_make_block(group) for group in groups.values()]
     return [b for b in blocks if len(b.tables) > 1 and len(b.encodings) >= FEWEST_ENCODINGS]
 
 
-def block_of(tables: Sequence[Table]) -> Block:
+def block_of(tables: Sequence[Table]) -> TaskSummary:
     """Return the block of all given tables, one for each task, and the encodings that all rank."""
     assert len({table.about.task for table in tables}) == len(tables) > 0
     ranked = [frozenset(table.headline_means()) for table in tables]
     common = frozenset.intersection(*ranked)
     ordered = sorted(tables, key=lambda table: table.about.task)
-    return Block(tuple(ordered), tuple(sorted(common)))
+    return TaskSummary(tuple(ordered), tuple(sorted(common)))
 
 
 def task_scores(table: Table, encodings: Sequence[str]) -> TaskScores:
@@ -150,7 +150,7 @@ def is_usual(table: Table) -> bool:
     return _has_floor(table) and find_end(table) is not None
 
 
-def describe_block(block: Block) -> str:
+def describe_block(block: TaskSummary) -> str:
     """Return a section of leaderboard.md."""
     heading = f"## {escape(block.title)}"
     notes = "\n".join(map(escape, describe_notes(block)))
@@ -187,7 +187,7 @@ def show_interval(mean: Mean, digits: int) -> str:
     return f"{mean.low:.{digits}f} to {mean.high:.{digits}f}"
 
 
-def correlation_rows(block: Block) -> list[list[str]]:
+def correlation_rows(block: TaskSummary) -> list[list[str]]:
     """Return a row for each task: the rank correlations with the other tasks."""
     found = ranking.rank_correlations(block.tasks)
     names = [table.about.task for table in block.tables]
@@ -198,7 +198,7 @@ def correlation_rows(block: Block) -> list[list[str]]:
     return rows
 
 
-def describe_correlations(block: Block) -> str:
+def describe_correlations(block: TaskSummary) -> str:
     """Explain the rank correlations between tasks and name the significant ones."""
     count = len(block.encodings)
     needed = ranking.smallest_correlation(count)
@@ -226,7 +226,7 @@ def too_few(tables: Sequence[Table]) -> str:
     )
 
 
-def describe_notes(block: Block) -> list[str]:
+def describe_notes(block: TaskSummary) -> list[str]:
     """Return the notes on the means of a block, a line each."""
     if not block.is_enough:
         return [too_few(block.tables), *block.left_out]
@@ -241,12 +241,12 @@ def describe_notes(block: Block) -> list[str]:
         "the mean of its tasks. Intervals are over families: they apply to other families of this "
         "kind, and are wide if families are few or disagree.",
         letters if any(block.letters.values()) else NO_LETTERS,
-        f"{describe_limits(block.tables)} Scores below 0 count as 0.",
+        f"{describe_limits(block.tables)} SeedScores below 0 count as 0.",
         *block.left_out,
     ]
 
 
-def _make_block(group: Sequence[Table]) -> Block:
+def _make_block(group: Sequence[Table]) -> TaskSummary:
     """Return the largest block of tasks and encodings that all of these tasks rank."""
 
     def first(table: Table) -> tuple[int, str, int]:
@@ -277,7 +277,9 @@ def _make_block(group: Sequence[Table]) -> Block:
     if others:
         shown = ", ".join(shorten_labels(others).values())
         lines.append(f"Not ranked in all of these tasks: {shown}.")
-    return Block(tuple(tables[task] for task in sorted(kept)), tuple(sorted(common)), tuple(lines))
+    return TaskSummary(
+        tuple(tables[task] for task in sorted(kept)), tuple(sorted(common)), tuple(lines)
+    )
 
 
 def _largest_in_common(ranked: Sequence[frozenset[str]]) -> frozenset[str]:
@@ -305,7 +307,7 @@ def _has_floor(table: Table) -> bool:
     return table.best_baseline() == find_limits(table)[0]
 
 
-def _rank(order: list[str], encoding: str, block: Block) -> str:
+def _rank(order: list[str], encoding: str, block: TaskSummary) -> str:
     """Return the rank among the encodings of a block."""
     among = [name for name in order if name in block.encodings]
     return str(1 + among.index(encoding))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pe_bench.errors import InputError, suggest
 from pe_bench.reporting.selection import tables_of_tasks
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.task_summary import find_limits, is_quality, task_scores
-from pe_bench.stats.comparison import Difference, Scores, compare, compare_asked
+from pe_bench.reporting.task_summary import find_limits, has_model_scores, task_scores
+from pe_bench.stats.comparison import Difference, SeedScores, compare, compare_asked
 from pe_bench.stats.ranking import TaskScores, average_over
 
 
@@ -60,7 +60,7 @@ def choose_tables(tables: Sequence[Table], tasks: Sequence[str] | None = None) -
     Raises:
         InputError: there are no results, or no results of a given task.
     """
-    found = [table for table in tables if is_quality(table)]
+    found = [table for table in tables if has_model_scores(table)]
     if not found:
         raise InputError("there are no results of trained encodings: use pe-bench run first")
     return tables_of_tasks(found, tasks) if tasks else found
@@ -138,7 +138,7 @@ def _describe_missing(table: Table, name: str) -> str:
     return f"{name}."
 
 
-def mean_of(tasks: Sequence[TaskScores]) -> Scores | None:
+def mean_of(tasks: Sequence[TaskScores]) -> SeedScores | None:
     """Return the mean normalised scores of two encodings over several tables.
 
     Returns:
@@ -178,7 +178,7 @@ def _check_encodings(tables: Sequence[Table], first: str, second: str) -> None:
             )
 
 
-def both_means(scores: Scores) -> tuple[float, float]:
+def both_means(scores: SeedScores) -> tuple[float, float]:
     """Return the means of two encodings over their common seeds; nan without any."""
     pairs = [(a, b) for a, b in scores.values.T if math.isfinite(a) and math.isfinite(b)]
     if not pairs:

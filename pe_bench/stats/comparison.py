@@ -84,7 +84,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Scores:
+class SeedScores:
     """One number of each run, also computed on resampled items.
 
     Attributes:
@@ -139,12 +139,12 @@ def resample_items(
     return total / len(first), clusters
 
 
-def compare(scores: Scores, pairs: Sequence[tuple[str, str]]) -> list[Difference]:
+def compare(scores: SeedScores, pairs: Sequence[tuple[str, str]]) -> list[Difference]:
     """Return the differences of pairs of encodings, see `compare_asked`."""
     return compare_asked([(scores, first, second) for first, second in pairs])
 
 
-def compare_asked(asked: Sequence[tuple[Scores, str, str]]) -> list[Difference]:
+def compare_asked(asked: Sequence[tuple[SeedScores, str, str]]) -> list[Difference]:
     """Return requested differences, corrected for the number of comparisons (Holm 1979).
 
     Args:
@@ -166,7 +166,7 @@ def compare_asked(asked: Sequence[tuple[Scores, str, str]]) -> list[Difference]:
     return found
 
 
-def compare_all(scores: Scores) -> list[Difference]:
+def compare_all(scores: SeedScores) -> list[Difference]:
     """Return the differences of all pairs, see `compare_asked`."""
     return compare(scores, list(combinations(scores.encodings, 2)))
 
@@ -251,7 +251,7 @@ def _resampled_cell(
     return found
 
 
-def _difference(scores: Scores, first: str, second: str) -> Difference:
+def _difference(scores: SeedScores, first: str, second: str) -> Difference:
     """Return a difference with its interval and its p-values for this comparison alone."""
     one, other = (list(scores.encodings).index(name) for name in (first, second))
     differences = scores.values[one] - scores.values[other]

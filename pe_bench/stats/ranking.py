@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pe_bench.results.items import Floats
-from pe_bench.stats.comparison import Scores
+from pe_bench.stats.comparison import SeedScores
 from pe_bench.stats.significance import student_quantile
 
 FEWEST_FAMILIES = 3  # two are too few for a spread
@@ -37,16 +37,16 @@ class TaskScores:
     """
 
     task: str
-    scores: Scores
+    scores: SeedScores
     higher_is_better: bool
     floor: float
     ceiling: float
     family: str
 
-    def normalise(self) -> Scores:
+    def normalise(self) -> SeedScores:
         """Return normalised scores: 0 at the floor and below it, 1 at the ceiling."""
         again = self.scores.resampled
-        return Scores(
+        return SeedScores(
             self.scores.encodings,
             _cut(self._scaled(self.scores.values)),
             None if again is None else _cut(self._scaled(again)),
@@ -86,7 +86,7 @@ class Standing:
     score: Mean
 
 
-def average_over(tasks: Sequence[TaskScores]) -> Scores:
+def average_over(tasks: Sequence[TaskScores]) -> SeedScores:
     """Return the means over families of the normalised scores, for each seed that all tasks have.
 
     Args:
@@ -105,11 +105,11 @@ def average_over(tasks: Sequence[TaskScores]) -> Scores:
     clusters = sum(part.clusters for part in parts)
     drawn = [part.resampled for part in parts if part.resampled is not None]
     if len(drawn) < len(parts):
-        return Scores(parts[0].encodings, values, None, clusters, seeds)
+        return SeedScores(parts[0].encodings, values, None, clusters, seeds)
     resampled = np.zeros((len(drawn[0]), *values.shape))
     for again, place, weight in zip(drawn, places, weights, strict=True):
         resampled += weight * again[:, :, place]
-    return Scores(parts[0].encodings, values, resampled, clusters, seeds)
+    return SeedScores(parts[0].encodings, values, resampled, clusters, seeds)
 
 
 def find_standings(tasks: Sequence[TaskScores]) -> list[Standing]:

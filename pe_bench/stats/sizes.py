@@ -32,7 +32,7 @@ import numpy as np
 
 from pe_bench.results.intervals import BOOTSTRAP_SEED
 from pe_bench.results.items import Floats
-from pe_bench.stats.comparison import RESAMPLES, Difference, Scores, compare_asked
+from pe_bench.stats.comparison import RESAMPLES, Difference, SeedScores, compare_asked
 from pe_bench.stats.significance import LEVEL
 
 Mark = Literal["stable", "changes", "unknown"]
@@ -95,7 +95,7 @@ class Stability:
     mark: Mark
 
 
-def find_stability(sizes: Sequence[Scores]) -> Stability:
+def find_stability(sizes: Sequence[SeedScores]) -> Stability:
     """Return whether the order of encodings is the same at several sizes.
 
     Args:
@@ -139,7 +139,7 @@ def decide(agreements: Sequence[Agreement], reversals: Sequence[Reversal], encod
     return "unknown"
 
 
-def find_reversals(sizes: Sequence[Scores]) -> list[Reversal]:
+def find_reversals(sizes: Sequence[SeedScores]) -> list[Reversal]:
     """Return the pairs of encodings whose order differs significantly between two sizes.
 
     The differences of all pairs at all sizes are corrected together. A pair occurs once, with the

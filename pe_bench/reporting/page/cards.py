@@ -10,7 +10,7 @@ from pe_bench.reporting.page import prose
 from pe_bench.reporting.page.descriptions import describe_labels
 from pe_bench.reporting.page.model import EncodingSection, TableSection
 from pe_bench.reporting.styles import family_of, own_first, styles_of
-from pe_bench.reporting.task_summary import Block, standing_cells
+from pe_bench.reporting.task_summary import TaskSummary, standing_cells
 from pe_bench.results.record import RunRecord
 
 FACTS = {
@@ -20,7 +20,7 @@ FACTS = {
 
 
 def list_encodings(
-    sections: Sequence[TableSection], blocks: Sequence[Block], done: Sequence[RunRecord]
+    sections: Sequence[TableSection], blocks: Sequence[TaskSummary], done: Sequence[RunRecord]
 ) -> list[EncodingSection]:
     labels = own_first(sorted({name for section in sections for name in section.table.encodings}))
     looks = styles_of(done)

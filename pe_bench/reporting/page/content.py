@@ -16,7 +16,7 @@ from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.sizes import Ladder
 from pe_bench.reporting.styles import is_own
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.task_summary import Block
+from pe_bench.reporting.task_summary import TaskSummary
 from pe_bench.results.record import RunRecord
 
 
@@ -24,7 +24,7 @@ def gather(
     tables: Sequence[Table],
     comparisons: Sequence[Comparison],
     records: Sequence[RunRecord],
-    blocks: Sequence[Block],
+    blocks: Sequence[TaskSummary],
     answers: Sequence[str] = (),
     ladders: Sequence[Ladder] = (),
 ) -> Content:

@@ -38,7 +38,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Overview:
+class Leaderboard:
     """The leaderboard over the tasks of a preset and protocol.
 
     Attributes:
@@ -135,7 +135,7 @@ class EncodingSection:
 class Content:
     """Everything on the page."""
 
-    overviews: list[Overview]
+    overviews: list[Leaderboard]
     tasks: list[TaskSection]
     encodings: list[EncodingSection]
     unfinished: list[RunRecord]

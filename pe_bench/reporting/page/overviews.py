@@ -6,26 +6,28 @@ from collections.abc import Sequence
 from pe_bench.reporting.columns import show_number
 from pe_bench.reporting.markdown import ABSENT
 from pe_bench.reporting.page.bars import Bar, interval_bar, scale_of
-from pe_bench.reporting.page.model import Overview, Row, TableSection
+from pe_bench.reporting.page.model import Leaderboard, Row, TableSection
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import (
     STANDING_HEADER,
-    Block,
+    TaskSummary,
     correlation_rows,
     describe_correlations,
     describe_notes,
     find_limits,
-    is_quality,
+    has_model_scores,
     shared_settings,
     standing_cells,
 )
 
 
-def list_overviews(sections: Sequence[TableSection], blocks: Sequence[Block]) -> list[Overview]:
+def list_overviews(
+    sections: Sequence[TableSection], blocks: Sequence[TaskSummary]
+) -> list[Leaderboard]:
     """Return a leaderboard for all tables that share settings."""
     groups: dict[tuple[str, ...], list[TableSection]] = {}
     for section in sections:
-        if is_quality(section.table):
+        if has_model_scores(section.table):
             groups.setdefault(shared_settings(section.table), []).append(section)
     block_of = {shared_settings(block.tables[0]): block for block in blocks}
     found = []
@@ -38,8 +40,8 @@ def list_overviews(sections: Sequence[TableSection], blocks: Sequence[Block]) ->
 
 
 def _overview(
-    title: str, preset: str, sections: list[TableSection], block: Block | None
-) -> Overview:
+    title: str, preset: str, sections: list[TableSection], block: TaskSummary | None
+) -> Leaderboard:
     header = ["encoding"]
     standings: dict[str, list[str]] = {}
     bars: dict[str, dict[int, Bar]] = {}
@@ -79,7 +81,7 @@ def _overview(
     about = describe_correlations(block) if block and enough else ""
     sources: list[str | None] = [None] * first
     sources += [f"{section.id}:0" for section in sections]
-    return Overview(title, preset, notes, header, rows, sources, first, correlations, about)
+    return Leaderboard(title, preset, notes, header, rows, sources, first, correlations, about)
 
 
 def _task_heading(table: Table) -> str:

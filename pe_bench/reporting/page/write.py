@@ -21,7 +21,7 @@ from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.sizes import Ladder
 from pe_bench.reporting.styles import outline, own_first
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.task_summary import Block
+from pe_bench.reporting.task_summary import TaskSummary
 from pe_bench.results.labels import shorten_labels
 from pe_bench.results.record import RunRecord
 from pe_bench.system import commit
@@ -39,7 +39,7 @@ def write_page(
     tables: Sequence[Table],
     comparisons: Sequence[Comparison],
     records: Sequence[RunRecord],
-    blocks: Sequence[Block],
+    blocks: Sequence[TaskSummary],
     answers: Sequence[str] = (),
     ladders: Sequence[Ladder] = (),
 ) -> Path:

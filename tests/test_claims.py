@@ -27,7 +27,7 @@ from pe_bench.reporting.families import MAIN_SET
 from pe_bench.reporting.paired import compare_table, headline_scores
 from pe_bench.reporting.sensitivity import describe_power
 from pe_bench.reporting.tables import read_tables
-from pe_bench.reporting.tuning import describe_tuning
+from pe_bench.reporting.tuning_notes import describe_tuning
 
 EXCEPTIONS = [collapse(exception["text"]) for exception in CONTENT["exception"]]
 

@@ -63,7 +63,7 @@ DRAWN: dict[str, Any] = {
     **READ,
     "reporting.selection.select_tables": [FIRST, SECOND],
     "reporting.selection.find_labels": "labels",
-    "reporting.display.read_names": "names",
+    "reporting.display_names.read_names": "names",
 }
 LEFT_OUT: dict[str, Any] = {"reporting.frames.describe_left_out": []}
 COMPARED: dict[str, Any] = {**READ, **LEFT_OUT, "reporting.verdicts.choose_tables": "chosen"}

@@ -25,11 +25,11 @@ from test_workers import DONE, FAILED, relay
 
 from pe_bench.errors import InputError
 from pe_bench.grid.executors import child as child_module
-from pe_bench.grid.executors import cluster, processes, worker, worker_processes, working
+from pe_bench.grid.executors import cluster, processes, rank_processes, worker, worker_main
 from pe_bench.grid.executors.child import Child
 from pe_bench.grid.executors.cluster import Cluster
+from pe_bench.grid.executors.rank_processes import RankProcesses
 from pe_bench.grid.executors.work import PASSED, Event, Part, PartEnded, RunSpec, Work
-from pe_bench.grid.executors.worker_processes import RankProcesses
 from pe_bench.grid.spec import GridSpec
 from pe_bench.runs.options import RunOptions
 from pe_bench.system.stopping import LOST, SIGNALS
@@ -84,7 +84,7 @@ def test_a_child_gets_its_ends_and_the_import_path(
 ) -> None:
     process = child.process
     *words, pipe, life, grace = process.command
-    assert words == [sys.executable, "-P", "-m", worker.__name__] and grace == "2.5"
+    assert words == [sys.executable, "-P", "-m", worker_main.__name__] and grace == "2.5"
     assert process.given["pass_fds"] == (int(pipe), int(life))
     for number in process.given["pass_fds"]:
         with pytest.raises(OSError):  # this process has closed the child's ends
@@ -174,15 +174,15 @@ def test_a_worker_does_what_comes_through_its_pipe(monkeypatch: pytest.MonkeyPat
 
     written: dict[str, str] = {}
     ends: queue.Queue[Any] = queue.Queue()
-    monkeypatch.setattr(working, "Worker", Echo)
-    monkeypatch.setattr(worker, "Path", Proc)
-    monkeypatch.setattr(worker, "_end_with", lambda *given: ends.put(given))
+    monkeypatch.setattr(worker, "Worker", Echo)
+    monkeypatch.setattr(worker_main, "Path", Proc)
+    monkeypatch.setattr(worker_main, "_end_with", lambda *given: ends.put(given))
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, getattr(sys, name))
     here, there = Pipe()
     for message in ("one", "two", "end"):
         here.send(message)
-    worker.main(os.dup(there.fileno()), 7, 2.5)
+    worker_main.main(os.dup(there.fileno()), 7, 2.5)
     there.close()
     told = []
     while here.poll(0):
@@ -271,11 +271,11 @@ def together(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     dist = SimpleNamespace(
         is_initialized=lambda: bool(made.connected), destroy_process_group=destroy
     )
-    monkeypatch.setattr(worker_processes, "Child", start)
-    monkeypatch.setattr(worker_processes, "TCPStore", store)
-    monkeypatch.setattr(worker_processes, "dist", dist)
-    monkeypatch.setattr(worker_processes, "NOTICE", 0.0)
-    monkeypatch.setattr(worker_processes, "connect", lambda *given: made.connected.append(given))
+    monkeypatch.setattr(rank_processes, "Child", start)
+    monkeypatch.setattr(rank_processes, "TCPStore", store)
+    monkeypatch.setattr(rank_processes, "dist", dist)
+    monkeypatch.setattr(rank_processes, "NOTICE", 0.0)
+    monkeypatch.setattr(rank_processes, "connect", lambda *given: made.connected.append(given))
     return made
 
 
@@ -326,7 +326,7 @@ def test_without_a_connection_there_is_none_to_end(
     def refuse(*_: Any, **__: Any) -> None:
         raise RuntimeError("no port is free")
 
-    monkeypatch.setattr(worker_processes, "TCPStore", refuse)
+    monkeypatch.setattr(rank_processes, "TCPStore", refuse)
     work, ranks = ranks_of(2)
     phase: Any = "task"
     with pytest.raises(RuntimeError, match="no port is free"), ranks.of(work, 0).start(phase):
@@ -346,7 +346,7 @@ def test_a_rank_that_ends_ends_this_process_unless_it_was_replaced(
     delays: list[float] = []
     said: list[Any] = []
     own = SimpleNamespace(write=lambda *given: said.append(given), _exit=said.append)
-    monkeypatch.setattr(worker_processes, "os", own)
+    monkeypatch.setattr(rank_processes, "os", own)
     monkeypatch.setattr(threading, "Timer", Now)
     _, ranks = ranks_of(3)
     child: Any = Rank(0)
@@ -356,7 +356,7 @@ def test_a_rank_that_ends_ends_this_process_unless_it_was_replaced(
         child.answers.put(answer)
     ranks._watch(child, 2)
     assert ranks.done.get_nowait() == child and ranks.done.empty()
-    assert child.ended == ["stopped"] and delays == [worker_processes.PATIENCE]
+    assert child.ended == ["stopped"] and delays == [rank_processes.PATIENCE]
     reasons = ["process 2 of 3 failed, KeyError: 1", "process 2 of 3 was killed"]
     lost: list[Any] = []
     for reason in [] if replaced else reasons:
@@ -367,7 +367,7 @@ def test_a_rank_that_ends_ends_this_process_unless_it_was_replaced(
 def test_a_rank_connects_once(together: SimpleNamespace) -> None:
     group = ProcessGroup(2, 3)
     for _ in range(2):
-        worker_processes.join(group, "cpu", 77)
+        rank_processes.join(group, "cpu", 77)
     ((joined, device, store),) = together.connected
     assert (joined, device, store.port) == (group, "cpu", 77)
     assert together.stores == [("127.0.0.1", 77, {"timeout": TIMEOUT})]

@@ -29,11 +29,11 @@ from pe_bench.grid.cost import CostCounter, Phase, RunCost, describe_training
 from pe_bench.grid.display import Display, show_duration
 from pe_bench.grid.estimate import Estimates, Parts
 from pe_bench.grid.execution import ExecutionOptions
-from pe_bench.grid.executors import worker as worker_process
+from pe_bench.grid.executors import worker_main as worker_process
 from pe_bench.grid.executors.executor import Ended, Executor
 from pe_bench.grid.executors.processes import Processes, make_work
 from pe_bench.grid.executors.serial import Serial
-from pe_bench.grid.executors.working import Worker
+from pe_bench.grid.executors.worker import Worker
 from pe_bench.grid.outdated import describe_changed_code
 from pe_bench.grid.overview import Overview
 from pe_bench.grid.plan import make_plan

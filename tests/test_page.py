@@ -17,7 +17,7 @@ from made_runs import CURVE, SCORE, put, read_table
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.reporting import paired
-from pe_bench.reporting.charts import list_charts
+from pe_bench.reporting.charts_json import list_charts
 from pe_bench.reporting.curve_charts import make_curves
 from pe_bench.reporting.page import commands, content, prose, write
 from pe_bench.reporting.page.bars import interval_bar, scale_of

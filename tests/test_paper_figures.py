@@ -12,7 +12,7 @@ from matplotlib.text import Text
 from PIL import Image
 
 from pe_bench.cli import main
-from pe_bench.reporting.display import display_names
+from pe_bench.reporting.display_names import display_names
 from pe_bench.reporting.paper_captions import describe_figure
 from pe_bench.reporting.paper_figures import MOST, plan_figures
 from pe_bench.reporting.paper_panels import (

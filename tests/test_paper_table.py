@@ -12,7 +12,7 @@ from made_runs import PART_COLUMNS, PARTS, SCORE, put, put_seeds, read_table
 
 from pe_bench.cli import main
 from pe_bench.reporting.columns import list_columns
-from pe_bench.reporting.display import display_name, display_names
+from pe_bench.reporting.display_names import display_name, display_names
 from pe_bench.reporting.latex import escape
 from pe_bench.reporting.paper_table import MOST_SCORES, _show, write_tables
 from pe_bench.reporting.tables import read_tables

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from made_runs import SCORE, put, read_table, report
 
-from pe_bench.reporting.tuning import find_worse
+from pe_bench.reporting.tuning_notes import find_worse
 
 
 def trial(lr: float, loss: float | None, value: str | None = None, seed: int = 9) -> dict[str, Any]:

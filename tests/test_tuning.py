@@ -15,7 +15,7 @@ from pe_bench.cli import main
 from pe_bench.config import IGNORE, show_rate
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
-from pe_bench.reporting.tuning import describe_tuning
+from pe_bench.reporting.tuning_notes import describe_tuning
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.runs.tuning import Tuning, default_rates

@@ -13,7 +13,8 @@ import pytest
 
 from pe_bench.errors import ChangedError, InputError, SavingError
 from pe_bench.grid.execution import ExecutionOptions
-from pe_bench.grid.executors import processes, serial, working
+from pe_bench.grid.executors import processes, serial
+from pe_bench.grid.executors import worker as worker_module
 from pe_bench.grid.executors.relay import Relay
 from pe_bench.grid.executors.work import (
     PASSED,
@@ -26,7 +27,7 @@ from pe_bench.grid.executors.work import (
     SavingFailed,
     Work,
 )
-from pe_bench.grid.executors.working import Worker
+from pe_bench.grid.executors.worker import Worker
 from pe_bench.grid.spec import GridSpec
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Busy, Outcome
@@ -128,7 +129,7 @@ def test_bars_are_told_at_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Answer] = []
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    view = working._Telling(Worker(told.append))
+    view = worker_module._Telling(Worker(told.append))
     bar = Bar("train", 9)  # shown at 100 s
     for seconds, messages in ((0.1, 0), (0.35, 1), (0.6, 1), (0.7, 2)):
         now = 100 + seconds
@@ -189,7 +190,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
             info("text is read")
             return Planned(f"{self.made}: {encoding}, {task}, {seed}", Path(f"runs/{encoding}"))
 
-    monkeypatch.setattr(working, "RunFactory", Factory)
+    monkeypatch.setattr(worker_module, "RunFactory", Factory)
     monkeypatch.setattr(environment, "set_up", lambda device: None)
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -239,7 +240,7 @@ def test_a_worker_executes_a_run(work: Work, devices: int, monkeypatch: pytest.M
         info("late")
         return replace(DONE, title=run.title)
 
-    monkeypatch.setattr(working, "execute", execute)
+    monkeypatch.setattr(worker_module, "execute", execute)
     if devices > 1:
         together = ExecutionOptions(timeout=2.5, devices=devices, strategy="fsdp")
         work = replace(work, spec=replace(work.spec, execution=together))
@@ -272,7 +273,7 @@ def test_what_a_worker_cannot_execute_has_an_outcome(
         def execute(*_: Any, error: Exception = error) -> Outcome:
             raise error
 
-        monkeypatch.setattr(working, "execute", execute)
+        monkeypatch.setattr(worker_module, "execute", execute)
         worker = Worker(lambda answer: None)
         if outcome is None:
             with pytest.raises(type(error)):
@@ -296,7 +297,7 @@ def test_a_rank_trains_its_part(work: Work, monkeypatch: pytest.MonkeyPatch) -> 
     worker = Worker(told.append)
     run = Planned("run", Path("run"), "task", Phases(), "cuda")
     monkeypatch.setattr(worker, "prepare", lambda *given: run if given == (work, 1) else None)
-    monkeypatch.setattr(working, "join", lambda *given: followed.append(given))
+    monkeypatch.setattr(worker_module, "join", lambda *given: followed.append(given))
     group = ProcessGroup(1, 2)
     phases: Any = ("whole", "broken")
     for phase in phases:

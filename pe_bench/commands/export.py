@@ -96,7 +96,7 @@ def _write_latex(
     target: Path, results: Path, records: "Sequence[RunRecord]", paper: PaperOptions
 ) -> None:
     from pe_bench import __version__
-    from pe_bench.reporting.display import read_names
+    from pe_bench.reporting.display_names import read_names
     from pe_bench.reporting.paper_table import write_tables
     from pe_bench.reporting.selection import find_labels, select_tables
     from pe_bench.reporting.tables import make_tables

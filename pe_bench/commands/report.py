@@ -95,7 +95,7 @@ def _write_report(folders: Sequence[Path], options: ReportOptions) -> list[Path]
 
 
 def _draw_figures(folders: Sequence[Path], options: FigureOptions) -> list[Path]:
-    from pe_bench.reporting.display import read_names
+    from pe_bench.reporting.display_names import read_names
     from pe_bench.reporting.paper_figures import save_figures
     from pe_bench.reporting.selection import find_labels, select_tables
     from pe_bench.reporting.tables import make_tables

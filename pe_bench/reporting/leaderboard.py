@@ -22,7 +22,7 @@ from pe_bench.reporting.paired import Comparison, compare_table
 from pe_bench.reporting.run_costs import mean_costs, training_loss
 from pe_bench.reporting.tables import Table, make_tables
 from pe_bench.reporting.terminal import plain_table, wrap
-from pe_bench.reporting.tuning import WORSE, describe_tuning, describe_worse, find_worse
+from pe_bench.reporting.tuning_notes import WORSE, describe_tuning, describe_worse, find_worse
 from pe_bench.results.identity import digest_settings
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_record

@@ -11,7 +11,7 @@ from pe_bench.reporting.run_costs import mean_costs, training_loss
 from pe_bench.reporting.same_data import describe_other_data
 from pe_bench.reporting.sensitivity import describe_sensitivity
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.tuning import describe_tuning, describe_worse
+from pe_bench.reporting.tuning_notes import describe_tuning, describe_worse
 from pe_bench.results.record import RunRecord
 from pe_bench.system.commit import ROUNDING
 

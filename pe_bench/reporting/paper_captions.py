@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from pe_bench.reporting.display import display_name
+from pe_bench.reporting.display_names import display_name
 from pe_bench.reporting.tables import Table
 from pe_bench.results.baselines import find_chance
 from pe_bench.results.views import Column, Curve

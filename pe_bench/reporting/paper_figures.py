@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from pe_bench.errors import InputError
 from pe_bench.reporting.cost_charts import find_quality
 from pe_bench.reporting.curve_charts import make_scores
-from pe_bench.reporting.display import display_names
+from pe_bench.reporting.display_names import display_names
 from pe_bench.reporting.panels import FORMATS, save
 from pe_bench.reporting.paper_captions import describe_figure
 from pe_bench.reporting.paper_curves import draw_paper_costs, draw_paper_curves, draw_paper_scores

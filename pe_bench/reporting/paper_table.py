@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pe_bench.reporting.columns import NumberColumn, list_columns, shorten
-from pe_bench.reporting.display import display_names
+from pe_bench.reporting.display_names import display_names
 from pe_bench.reporting.latex import ABSENT, Cell, Part, Rows, make_table
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.paper_captions import CHANCE, STRONGEST, describe_source, describe_table

@@ -21,7 +21,7 @@ from pe_bench.reporting.panels import FORMATS, is_stamped, save
 from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tradeoff import draw_tradeoff
-from pe_bench.reporting.training import draw_training
+from pe_bench.reporting.training_pictures import draw_training
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap
 from pe_bench.system.files import slug
 

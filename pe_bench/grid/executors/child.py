@@ -12,7 +12,7 @@ from typing import Any
 
 from pe_bench.system.stopping import LOST, SIGNALS
 
-MODULE = "pe_bench.grid.executors.worker"
+MODULE = "pe_bench.grid.executors.worker_main"
 
 
 class Child:

@@ -15,7 +15,7 @@ from pe_bench.grid.executors.executor import Ended, Executor
 from pe_bench.grid.executors.processes import make_work
 from pe_bench.grid.executors.relay import Relay
 from pe_bench.grid.executors.work import Answer, Work
-from pe_bench.grid.executors.working import Worker
+from pe_bench.grid.executors.worker import Worker
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.spec import GridSpec
 from pe_bench.system.stopping import SIGNALS

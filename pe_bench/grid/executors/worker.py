@@ -1,86 +1,173 @@
-"""A process that works on a grid, together with others on the same results folder.
+"""Work on the runs of a grid in this process, while others work on the same results folder."""
 
-`python -m pe_bench.grid.executors.worker PIPE LIFE GRACE`: PIPE and LIFE are the numbers of two
-open files, GRACE is a time in seconds. The process ends when the file LIFE ends, at the latest when
-its parent ends.
-"""
-
-import _thread
-import contextlib
-import io
 import os
-import select
-import signal
-import sys
-import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from pe_bench.system.stopping import stopping_cleanly
+import torch
 
-if TYPE_CHECKING:
-    from pe_bench.grid.executors.work import Answer, Part, Work
+from pe_bench.errors import CRASHES, ChangedError, InputError, SavingError, describe_error
+from pe_bench.grid.executors.rank_processes import RankProcesses, join
+from pe_bench.grid.executors.serial import execute
+from pe_bench.grid.executors.work import (
+    PASSED,
+    Answer,
+    Event,
+    Line,
+    Part,
+    PartEnded,
+    SavingFailed,
+    Work,
+)
+from pe_bench.runs.factory import RunFactory
+from pe_bench.runs.outcome import Busy, Outcome
+from pe_bench.runs.run import Run
+from pe_bench.system import environment
+from pe_bench.system.console import Bar, View, showing, warn
+from pe_bench.train.threads import using_threads
 
-LOOK = 1.0  # seconds between two checks of the parent
-NOTICE = 0.1  # seconds until the end of the parent can be detected
+PAUSE = 0.3  # seconds between two messages about the same progress bar
 
 
-def main(pipe: int, life: int, grace: float) -> None:
-    """Do the work that comes through a pipe, until the pipe ends."""
-    with stopping_cleanly(), contextlib.suppress(KeyboardInterrupt, EOFError, BrokenPipeError):
-        threading.Thread(target=_end_with, args=(life, grace), daemon=True).start()
-        _be_first_without_memory()
-        from pe_bench.grid.executors.working import Worker  # takes seconds
-
-        channel: Connection[Answer, Work | Part] = Connection(pipe)
-        worker = Worker(channel.send)
-        sys.stdout = _Lines(worker.say, error=False)
-        sys.stderr = _Lines(worker.say, error=True)
-        while True:
-            worker.do(channel.recv())
-
-
-def _end_with(life: int, grace: float) -> None:
-    """End this process together with its parent, or a few seconds after the parent asks for it.
+class Worker:
+    """Worker that executes the runs that no other worker is working on.
 
     Args:
-        life: a file that ends when the parent asks, or when the parent ends. A process forked by a
-            plugin may keep it open, so the parent is checked too.
-        grace: seconds that this process has to end by itself after the parent has asked.
+        tell: function that receives the messages about the runs.
     """
-    parent = os.getppid()
-    while not select.select([life], [], [], LOOK)[0] and os.getppid() == parent:
+
+    def __init__(self, tell: Callable[[Answer], None]) -> None:
+        self.tell = tell
+        self.factories: dict[str, RunFactory] = {}
+        self.ranks: RankProcesses | None = None
+        self.index = 0  # index of the run that lines are about
+        self.begun = False
+        self.early: list[Line] = []  # printed before the run has begun
+
+    def do(self, message: Work | Part) -> None:
+        """Execute the message of another process."""
+        if isinstance(message, Part):
+            self.tell(self.train_part(message))
+        else:
+            self.work(message)
+
+    def work(self, work: Work) -> None:
+        """Try every run once; skip a run that another process works on."""
+        for self.index in range(len(work.runs)):
+            self.begun = False
+            self.early = []
+            try:
+                outcome = self._run(work)
+            except Busy:
+                continue
+            except SavingError as error:
+                self.tell(SavingFailed(str(error)))
+                return
+            for line in self.early:
+                self.tell(Event(self.index, line))
+            self.tell(Event(self.index, outcome))
+        self.tell(PASSED)
+
+    def train_part(self, part: Part) -> PartEnded:
+        """Train a phase together with the first rank."""
+        try:
+            with showing(_Silent()), using_threads(part.work.threads):
+                run = self.prepare(part.work, part.index)
+                join(part.group, run.device, part.port)
+                run.phases.follow(run.resolved, part.phase, part.group)
+        except CRASHES as error:
+            return PartEnded(describe_error(error))
+        return PartEnded()
+
+    def say(self, text: str, error: bool) -> None:
+        """Pass on a line, or keep it until the run begins."""
+        line = Line(text, error)
+        if self.begun:
+            self.tell(Event(self.index, line))
+        else:
+            self.early.append(line)
+
+    def prepare(self, work: Work, number: int) -> Run:
+        """Return the run with a number in the work.
+
+        Raises:
+            InputError: the run differs from the run of the command.
+        """
+        if not work.cwd.is_dir():
+            raise InputError(
+                f"there is no folder {work.cwd} on this machine: all workers need the same file "
+                "system"
+            )
+        os.chdir(work.cwd)
+        spec = work.spec
+        os.environ["PE_BENCH_CACHE"] = str(spec.options.cache)
+        torch.set_flush_denormal(True)
+        environment.set_up(spec.device)
+        key = f"{spec.options} {spec.results} {spec.device}"
+        if key not in self.factories:
+            self.factories[key] = RunFactory(spec.options, spec.results, spec.device)
+        wanted = work.runs[number]
+        run = self.factories[key].run(wanted.encoding, wanted.task, wanted.seed)
+        if run.folder.name != wanted.folder:
+            raise ChangedError
+        return run
+
+    def _run(self, work: Work) -> Outcome:
+        """Execute the current run and return its outcome."""
+        spec = work.runs[self.index]
+        title = f"{spec.encoding} · {spec.task} · seed {spec.seed}"
+        view = _Telling(self)
+        try:
+            with showing(_Silent()):  # the command has already printed these lines
+                run = self.prepare(work, self.index)
+            title = run.title
+            execution = work.spec.execution
+            if execution.devices > 1:
+                if self.ranks is None:
+                    self.ranks = RankProcesses(execution.devices, execution.together)
+                run = replace(run, ranks=self.ranks.of(work, self.index))
+            with showing(view), using_threads(work.threads):
+                return execute(run, self._begin, work.since, execution.timeout)
+        except InputError as error:
+            with showing(view):
+                return Outcome(title, "failed", (warn(f"{title}: {error}"),))
+        except (Busy, SavingError):
+            raise
+        except CRASHES as error:
+            return Outcome(title, "failed", cause=describe_error(error))
+
+    def _begin(self) -> None:
+        self.begun = True
+        self.tell(Event(self.index, "begins"))
+
+
+class _Silent(View):
+    def line(self, text: str, *, error: bool = False) -> None:
         pass
-    time.sleep(NOTICE)
-    if os.getppid() == parent:
-        _thread.interrupt_main(signal.SIGTERM)
-        time.sleep(grace)
-    os._exit(128 + signal.SIGTERM)  # safe: files are complete at any moment
+
+    def moved(self, bar: Bar) -> None:
+        pass
+
+    def closed(self, bar: Bar) -> None:
+        pass
 
 
-def _be_first_without_memory() -> None:
-    """Let Linux kill this process before its parent if memory runs out."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
+class _Telling(View):
+    """View that sends the lines and bars of a worker's run to the command."""
 
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self.worker = worker
 
-class _Lines(io.TextIOBase):
-    """Stream that forwards printed lines, for example of a plugin."""
+    def line(self, text: str, *, error: bool = False) -> None:
+        self.worker.say(text, error)
 
-    def __init__(self, say: Callable[[str, bool], None], *, error: bool) -> None:
-        self.say = say
-        self.error = error
-        self.rest = ""
+    def moved(self, bar: Bar) -> None:
+        now = time.monotonic()
+        if now - bar.shown >= PAUSE:
+            bar.shown = now
+            self.worker.tell(Event(self.worker.index, bar))
 
-    def write(self, text: str) -> int:
-        *lines, self.rest = f"{self.rest}{text}".split("\n")
-        for line in lines:
-            self.say(line, self.error)
-        return len(text)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+    def closed(self, bar: Bar) -> None:
+        self.worker.tell(Event(self.worker.index, bar))

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from pe_bench.reporting import sizes
-from pe_bench.reporting.charts import list_charts, round_number
+from pe_bench.reporting.charts_json import list_charts, round_number
 from pe_bench.reporting.columns import NumberColumn
 from pe_bench.reporting.page import commands, prose, provenance
 from pe_bench.reporting.page.colours import dark

@@ -26,7 +26,7 @@ from test_runner import toy as toy  # a fixture
 from pe_bench.errors import DataError, InputError
 from pe_bench.grid import grid, plan
 from pe_bench.grid.cost import CostCounter, Phase, RunCost, describe_training
-from pe_bench.grid.display import Display, show_duration
+from pe_bench.grid.display import Display
 from pe_bench.grid.estimate import Estimates, Parts
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.executors import worker_main as worker_process
@@ -51,7 +51,7 @@ from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.run import Run
 from pe_bench.system import console
-from pe_bench.system.console import Bar, View, show_clock, showing
+from pe_bench.system.console import Bar, View, show_clock, show_duration, showing
 from pe_bench.system.environment import name_of
 from pe_bench.train.threads import threads_of_run
 

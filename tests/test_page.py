@@ -25,6 +25,7 @@ from pe_bench.reporting.page.colours import dark, luminance
 from pe_bench.reporting.page.descriptions import describe_labels, describe_source
 from pe_bench.reporting.page.provenance import describe_training
 from pe_bench.reporting.page.write import NAME, embed, write_page
+from pe_bench.reporting.report_data import ReportData
 from pe_bench.reporting.styles import family_of, styles
 from pe_bench.reporting.tables import make_tables, read_tables
 from pe_bench.reporting.task_summary import find_blocks
@@ -74,7 +75,7 @@ def make_page(root: Path) -> Path:
     records = read_records(root)
     tables = make_tables(records)
     compared = [paired.compare_table(table) for table in tables]
-    return write_page(root, tables, compared, records, find_blocks(tables))
+    return write_page(root, ReportData(tables, compared, records, find_blocks(tables)))
 
 
 def read_page(root: Path) -> Reader:
@@ -343,7 +344,7 @@ def test_bars_stay_in_their_cells() -> None:
     assert scale == (20.0, 100.0)
     bar = interval_bar(scale, 60.0, 0.0, 110.0, 20.0)
     assert bar is not None
-    assert (bar.left, bar.width, bar.middle, bar.reference) == (0.0, 100.0, 50.0, 0.0)
+    assert (bar.left, bar.width, bar.middle, bar.baseline) == (0.0, 100.0, 50.0, 0.0)
     assert interval_bar(scale, 60.0, float("nan"), 80.0) is None
     assert scale_of([[3.0]], percent=False) == (2.5, 3.5)
 
@@ -356,7 +357,7 @@ def test_bars_of_differences_mark_zero() -> None:
     comparison: Any = SimpleNamespace(to_reference=pairs)
     rows = content._difference_rows(comparison, [["tape", "+2"], ["nope", "+1"]])
     bars = [row.bars[1] for row in rows]
-    assert [(bar.left, bar.middle, bar.reference) for bar in bars] == [
+    assert [(bar.left, bar.middle, bar.baseline) for bar in bars] == [
         (0.0, 75.0, 25.0),
         (50.0, 50.0, 25.0),
     ]

@@ -16,7 +16,7 @@ from pe_bench.option_table import check_values, option
 from pe_bench.registry import plugins
 from pe_bench.reporting.terminal import plain_table, wrap
 from pe_bench.runs.options import RunOptions
-from pe_bench.system.console import info, warn
+from pe_bench.system.console import info, show_duration, warn
 
 if TYPE_CHECKING:
     from pe_bench.config import ModelConfig
@@ -139,7 +139,6 @@ def _describe(shape: "ModelConfig") -> str:
 
 def _training(rows: "Sequence[CostRow]", several: bool) -> str:
     """Return the table of training; with several presets, it has a column for them."""
-    from pe_bench.grid.display import show_duration
 
     cells = []
     for row in rows:

@@ -18,7 +18,7 @@ from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.option_table import REQUIRED, check_values, option
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.seeds import LARGEST_SEED, read_seeds
-from pe_bench.system.console import info, warn
+from pe_bench.system.console import info, show_duration, warn
 
 if TYPE_CHECKING:
     from pe_bench.grid.spec import GridSpec
@@ -149,7 +149,6 @@ def _show_all(grids: Sequence[Values]) -> None:
     Raises:
         InputError: bad input in any grid.
     """
-    from pe_bench.grid.display import show_duration
     from pe_bench.grid.grid import prepare_grid
 
     seconds = 0.0

@@ -10,7 +10,7 @@ from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.values import Values
 from pe_bench.option_table import argument
 from pe_bench.system.commit import show_commit
-from pe_bench.system.console import info
+from pe_bench.system.console import info, show_duration
 
 if TYPE_CHECKING:
     from pe_bench.results.record import RunRecord
@@ -47,7 +47,6 @@ def main(values: Values) -> int:
 
 def _facts(record: "RunRecord") -> dict[str, str]:
     """Return state, times, versions and places of a run."""
-    from pe_bench.grid.display import show_duration
 
     environment = record.environment
     packages = environment.get("versions") or {}

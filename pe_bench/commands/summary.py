@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pe_bench.errors import InputError, InputErrors, SavingError, describe_error
-from pe_bench.system.console import info, warn
+from pe_bench.system.console import info, show_duration, warn
 from pe_bench.system.program import program
 
 
@@ -25,7 +25,6 @@ def summarize_runs(
         wide: whether tables have all columns.
         report: whether leaderboard and pictures are written.
     """
-    from pe_bench.grid.display import show_duration
     from pe_bench.reporting.leaderboard import summarize
     from pe_bench.reporting.tables import make_tables
     from pe_bench.results.reading import find_problems, read_whole
@@ -61,7 +60,6 @@ def _refresh(folders: Sequence[Path], results: Path) -> None:
 
     Files that cannot be read are not reported here, but at the end of the command.
     """
-    from pe_bench.grid.display import show_duration
     from pe_bench.reporting.report import write_report
 
     started = time.monotonic()

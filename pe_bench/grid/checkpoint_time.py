@@ -8,9 +8,9 @@ import torch.nn.functional as F
 
 from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.grid.cost import CostCounter, Phase, phases_of
-from pe_bench.grid.display import show_duration
 from pe_bench.runs.rate_search import TRAININGS
 from pe_bench.runs.run import Run, search_of
+from pe_bench.system.console import show_duration
 from pe_bench.train.threads import using_threads
 
 ROWS = 512

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 from pe_bench.checks.model_cost import ModelCost, measure
 from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.grid.display import show_duration
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.memory import BYTES_PER_PARAMETER
 from pe_bench.runs.resolve import ResolvedTask, find_start, preset_of
 from pe_bench.runs.run import Run
+from pe_bench.system.console import show_duration
 from pe_bench.system.files import cache_folder
 from pe_bench.text.corpus import stdlib_corpus
 from pe_bench.text.tokenizer import load_tokenizer

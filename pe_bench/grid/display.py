@@ -6,7 +6,7 @@ from typing import Self
 
 from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.run import Run
-from pe_bench.system.console import View, info, show_clock
+from pe_bench.system.console import View, info, show_clock, show_duration
 
 
 class Display:
@@ -102,17 +102,3 @@ class Display:
             seconds += rest
             longest = max(longest, rest)
         return max(longest, seconds / self.lanes)
-
-
-def show_duration(seconds: float) -> str:
-    """Return a duration in words: 40 s, 12 min, 3 h 20 min, 2 d 4 h."""
-    if seconds < 90:
-        return f"{round(seconds)} s"
-    minutes = round(seconds / 60)
-    if minutes < 90:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h"

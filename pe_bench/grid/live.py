@@ -12,10 +12,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pe_bench.grid.display import Display, show_duration
+from pe_bench.grid.display import Display
 from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.run import Run
-from pe_bench.system.console import Bar, View, show_clock, showing
+from pe_bench.system.console import Bar, View, show_clock, show_duration, showing
 
 SHOWN = 12  # maximum number of running runs, and of failures
 REFRESHES = 4  # per second

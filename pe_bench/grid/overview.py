@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pe_bench.grid.display import show_duration
 from pe_bench.grid.estimate import Estimates
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.runs.run import Run
+from pe_bench.system.console import show_duration
 
 SHOWN = 10  # maximum number of tasks, and of reasons to skip
 

@@ -22,14 +22,14 @@ from pe_bench.reporting.leaderboard import flatten, ranked_table
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.notes import unfinished_runs, write_notes
 from pe_bench.reporting.page.write import write_page
-from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.pictures import Pictures, Redraw, is_among, save_pictures
 from pe_bench.reporting.questions import HEADING, answer_questions
+from pe_bench.reporting.report_data import ReportData
 from pe_bench.reporting.selection import find_labels
 from pe_bench.reporting.size_chart import save_sizes
 from pe_bench.reporting.sizes import describe_sizes, find_ladders
 from pe_bench.reporting.tables import Table, make_tables
-from pe_bench.reporting.task_summary import TaskSummary, describe_block, find_blocks
+from pe_bench.reporting.task_summary import describe_block, find_blocks
 from pe_bench.results.export import write_export
 from pe_bench.results.reading import reading
 from pe_bench.results.record import RunRecord
@@ -109,47 +109,39 @@ def _write(
     leaderboard_md = target / "leaderboard.md"
     with _begin(drawings, jobs) as begun:
         comparisons = [paired.compare_table(table, compared_with) for table in tables]
-        blocks = find_blocks(tables)
         frames = [flatten(table) for table in tables] or [pd.DataFrame(columns=["task"])]
         scores = pd.concat(frames)
         write_atomic(leaderboard_csv, scores.to_csv(index=False, float_format="%.6g"))
         pairs = [paired.flatten(*one) for one in zip(tables, comparisons, strict=True)]
         differences = pd.concat(pairs or [pd.DataFrame(columns=["task"])])
         write_atomic(comparisons_csv, differences.to_csv(index=False, float_format="%.6g"))
-        page = write_page(target, tables, comparisons, records, blocks, answers, ladders)
+        data = ReportData(tables, comparisons, records, find_blocks(tables), answers, ladders)
+        page = write_page(target, data)
         by_size = [save_sizes(ladder, plots, due) for ladder in ladders]
         pictures = _wait(begun)
     shown = [f"{plots.name}/{files[0].name}" if files else "" for files in by_size]
     sizes = describe_sizes(ladders, shown)
-    text = compose(tables, comparisons, pictures, records, blocks, answers, sizes)
-    write_atomic(leaderboard_md, text)
+    write_atomic(leaderboard_md, compose(data, pictures, sizes))
     drawn = [path for one in pictures for path in one.all_files()]
     return [leaderboard_csv, comparisons_csv, leaderboard_md, page, *drawn, *chain(*by_size)]
 
 
-def compose(
-    tables: Sequence[Table],
-    comparisons: Sequence[Comparison],
-    pictures: Sequence[Pictures],
-    records: Sequence[RunRecord],
-    blocks: Sequence[TaskSummary],
-    answers: Sequence[str] = (),
-    sizes: str = "",
-) -> str:
+def compose(data: ReportData, pictures: Sequence[Pictures], sizes: str = "") -> str:
     """Return leaderboard.md: a section for each table, and a list of runs that are in no table."""
-    last = {table.task_name: table for table in tables}
-    sections = ["# Leaderboard", *map(describe_block, blocks)]
-    if answers:
-        sections.append("\n".join([f"## {HEADING}", "", *(f"- {escape(a)}" for a in answers)]))
+    last = {table.task_name: table for table in data.tables}
+    sections = ["# Leaderboard", *map(describe_block, data.blocks)]
+    if data.answers:
+        answers = [f"- {escape(answer)}" for answer in data.answers]
+        sections.append("\n".join([f"## {HEADING}", "", *answers]))
     sections.append(sizes)
-    for table, comparison, drawn in zip(tables, comparisons, pictures, strict=True):
+    for table, comparison, drawn in zip(data.tables, data.comparisons, pictures, strict=True):
         notes = "\n".join(map(escape, write_notes(table).splitlines()))
         sections += [f"## {escape(table.heading)}", notes, ranked_table(table, comparison)]
         sections.append(paired.describe(table, comparison))
         sections += [_embed(table, drawn, overview) for overview in drawn.overviews]
         if last[table.task_name] is table:  # once per task, below its last table
             sections.append(published.markdown(table.task_name))
-    sections.append(unfinished_runs(records))
+    sections.append(unfinished_runs(data.records))
     return "\n\n".join(filter(None, sections)) + "\n"
 
 

@@ -106,9 +106,9 @@ def _describe_ends(table: Table, signal: Signal) -> list[str]:
     floor, ceiling = find_limits(table)
     if find_end(table) is not None and (signal.worst - floor) / (ceiling - floor) >= SATURATED:
         return ["Saturated: all encodings are close to the ceiling."]
-    reference = table.best_baseline()
+    baseline = table.best_baseline()
     sign = 1 if table.higher_is_better else -1
-    if reference is not None and sign * signal.best <= sign * reference:
+    if baseline is not None and sign * signal.best <= sign * baseline:
         return ["At its floor: no encoding is better than the best baseline."]
     return []
 

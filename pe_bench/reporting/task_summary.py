@@ -241,7 +241,7 @@ def describe_notes(block: TaskSummary) -> list[str]:
         "the mean of its tasks. Intervals are over families: they apply to other families of this "
         "kind, and are wide if families are few or disagree.",
         letters if any(block.letters.values()) else NO_LETTERS,
-        f"{describe_limits(block.tables)} SeedScores below 0 count as 0.",
+        f"{describe_limits(block.tables)} Scores below 0 count as 0.",
         *block.left_out,
     ]
 

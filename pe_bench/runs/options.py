@@ -137,7 +137,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class MovedPaths:
-    """MovedPaths of files and folders that a record names; None: the place has not changed.
+    """Paths of files and folders that a record names; None: the path has not changed.
 
     `data` maps the name of a task to a folder; the key "" stands for the run's own task.
     """

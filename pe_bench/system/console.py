@@ -141,6 +141,20 @@ def show_clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def show_duration(seconds: float) -> str:
+    """Return a duration in words: 40 s, 12 min, 3 h 20 min, 2 d 4 h."""
+    if seconds < 90:
+        return f"{round(seconds)} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h"
+
+
 def show_age(seconds: float) -> str:
     """Format a long time in its largest unit: 3 days, 1 hour."""
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):

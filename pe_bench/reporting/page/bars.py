@@ -1,4 +1,4 @@
-"""Intervals in table cells: a bar, a mark for the mean, and a mark for a reference."""
+"""Intervals in table cells: a bar, a mark for the mean, and a mark for the best baseline."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -12,13 +12,13 @@ class Bar:
     Attributes:
         left, width: left end and width of the interval.
         middle: position of the number.
-        reference: position of the reference; None if there is none, or if it is outside the cell.
+        baseline: position of the best baseline; None if it is missing or outside the cell.
     """
 
     left: float
     width: float
     middle: float
-    reference: float | None = None
+    baseline: float | None = None
 
 
 def scale_of(numbers: Sequence[Iterable[float]], *, percent: bool) -> tuple[float, float]:
@@ -37,18 +37,18 @@ def interval_bar(
     value: float,
     low: float,
     high: float,
-    reference: float | None = None,
+    baseline: float | None = None,
 ) -> Bar | None:
     """Return the bar of a number with its interval; None without an interval."""
     if not all(map(math.isfinite, (value, low, high))):
         return None
-    left, right, middle = (_place(scale, number) for number in (low, high, value))
+    left, right, middle = (_percent_of(scale, number) for number in (low, high, value))
     mark = None
-    if reference is not None and scale[0] <= reference <= scale[1]:
-        mark = _place(scale, reference)
+    if baseline is not None and scale[0] <= baseline <= scale[1]:
+        mark = _percent_of(scale, baseline)
     return Bar(left, round(right - left, 1), middle, mark)
 
 
-def _place(scale: tuple[float, float], number: float) -> float:
+def _percent_of(scale: tuple[float, float], number: float) -> float:
     share = (number - scale[0]) / (scale[1] - scale[0])
     return round(100 * min(1.0, max(0.0, share)), 1)

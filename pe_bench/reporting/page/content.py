@@ -13,37 +13,19 @@ from pe_bench.reporting.page.descriptions import describe_labels
 from pe_bench.reporting.page.model import Content, Row, TableSection, TaskSection
 from pe_bench.reporting.page.overviews import list_overviews
 from pe_bench.reporting.paired import Comparison
-from pe_bench.reporting.sizes import Ladder
+from pe_bench.reporting.report_data import ReportData
 from pe_bench.reporting.styles import is_own
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.task_summary import TaskSummary
-from pe_bench.results.record import RunRecord
 
 
-def gather(
-    tables: Sequence[Table],
-    comparisons: Sequence[Comparison],
-    records: Sequence[RunRecord],
-    blocks: Sequence[TaskSummary],
-    answers: Sequence[str] = (),
-    ladders: Sequence[Ladder] = (),
-) -> Content:
-    """Return the content of the page.
-
-    Args:
-        tables: tables of a results folder.
-        comparisons: one for each table.
-        records: records of all runs, including runs that are in no table.
-        blocks: means over tasks.
-        answers: sentences that answer the questions of the folder.
-        ladders: tasks that have tables at several sizes of the model.
-    """
-    pairs = enumerate(zip(tables, comparisons, strict=True))
+def gather(data: ReportData) -> Content:
+    """Return the content of the page."""
+    pairs = enumerate(zip(data.tables, data.comparisons, strict=True))
     sections = [_table_section(f"table-{n}", table, found) for n, (table, found) in pairs]
-    done = [record for table in tables for record in table.records]
+    done = [record for table in data.tables for record in table.records]
     said = describe_labels("task", done)
     tasks = []
-    by_own = sorted(tables, key=lambda table: not any(map(is_own, table.encodings)))
+    by_own = sorted(data.tables, key=lambda table: not any(map(is_own, table.encodings)))
     for name in dict.fromkeys(table.task_name for table in by_own):
         own = [section for section in sections if section.table.task_name == name]
         about = said.get(own[0].table.about.task, {})
@@ -58,15 +40,15 @@ def gather(
                 published.sources(name),
             )
         )
-    unfinished = [record for record in records if record.status != "done"]
-    encodings = list_encodings(sections, blocks, done)
+    unfinished = [record for record in data.records if record.status != "done"]
+    encodings = list_encodings(sections, data.blocks, done)
     return Content(
-        list_overviews(sections, blocks),
+        list_overviews(sections, data.blocks),
         tasks,
         encodings,
         unfinished,
-        tuple(answers),
-        tuple(ladders),
+        tuple(data.answers),
+        tuple(data.ladders),
     )
 
 
@@ -108,8 +90,8 @@ def _ranked_rows(
         name: (number["mean"], number["ci_low"], number["ci_high"])
         for name, number in column.of.items()
     }
-    reference = table.best_baseline()
-    shown = [*intervals.values(), [] if reference is None else [reference]]
+    baseline = table.best_baseline()
+    shown = [*intervals.values(), [] if baseline is None else [baseline]]
     scale = scale_of(shown, percent=column.percent)
     below = table.below_baselines()
     rows = []
@@ -118,7 +100,7 @@ def _ranked_rows(
         is_baseline = label in table.baseline_names and label not in table.encodings
         bar = None
         if not is_baseline and label in intervals:
-            bar = interval_bar(scale, *intervals[label], reference=reference)
+            bar = interval_bar(scale, *intervals[label], baseline=baseline)
         bars = {place: bar} if bar else {}
         learned = is_baseline or not table.is_gated or table.learned(label) > 0
         rows.append(Row(label, list(row[1:]), bars, {}, learned, label in below, is_baseline))

@@ -19,12 +19,12 @@ class Row:
     """A row of a table.
 
     Attributes:
-        label: encoding or reference.
+        label: encoding or baseline.
         cells: texts after the label.
         bars: intervals of some cells, by index of the cell.
         shares: quality of some cells from 0 to 1, by index of the cell.
         learned: whether at least one seed passed the gate of the task.
-        below: whether it does not beat a reference.
+        below: whether it does not beat a baseline.
         is_baseline: whether it is a baseline.
     """
 

@@ -17,13 +17,10 @@ from pe_bench.reporting.page import commands, prose, provenance
 from pe_bench.reporting.page.colours import dark
 from pe_bench.reporting.page.content import gather
 from pe_bench.reporting.page.model import Content, TableSection
-from pe_bench.reporting.paired import Comparison
-from pe_bench.reporting.sizes import Ladder
+from pe_bench.reporting.report_data import ReportData
 from pe_bench.reporting.styles import outline, own_first
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.task_summary import TaskSummary
 from pe_bench.results.labels import shorten_labels
-from pe_bench.results.record import RunRecord
 from pe_bench.system import commit
 from pe_bench.system.files import write_atomic
 
@@ -34,32 +31,14 @@ NAME = "index.html"
 DIGITS = 6  # significant digits of the value of a run
 
 
-def write_page(
-    folder: Path,
-    tables: Sequence[Table],
-    comparisons: Sequence[Comparison],
-    records: Sequence[RunRecord],
-    blocks: Sequence[TaskSummary],
-    answers: Sequence[str] = (),
-    ladders: Sequence[Ladder] = (),
-) -> Path:
+def write_page(folder: Path, data: ReportData) -> Path:
     """Write index.html into a folder and return its path.
-
-    Args:
-        folder: folder to write to.
-        tables: all tables of the report.
-        comparisons: one for each table.
-        records: records of all runs, including runs that are in no table.
-        blocks: means over tasks.
-        answers: sentences that answer the questions of the folder.
-        ladders: tasks that have tables at several sizes of the model.
 
     Raises:
         SavingError: the page could not be saved.
     """
     path = folder / NAME
-    content = gather(tables, comparisons, records, blocks, answers, ladders)
-    write_atomic(path, render(content, tables))
+    write_atomic(path, render(gather(data), data.tables))
     return path
 
 

@@ -381,15 +381,15 @@ class Encoding(nn.Module):
         return drawn.gather(1, ids.expand(rows, -1))
 
     @property
-    def leads(self) -> Sequence["Encoding"]:
-        """Encodings that choose positions, change embeddings and prepare states.
+    def layer_kinds(self) -> Sequence["Encoding"]:
+        """One encoding for each kind of layer, which makes positions, embeddings and states.
 
-        There is one, this encoding, except in a combination of several (`Layers`).
+        There is only this one, except in a combination of several encodings (`Layers`).
         """
         return [self]
 
-    def lead_of(self, layer: int) -> int:
-        """Return which of `leads` a layer belongs to."""
+    def kind_of(self, layer: int) -> int:
+        """Return the index of a layer's kind in `layer_kinds`."""
         return 0
 
     def at_layer(self, layer: int) -> "Encoding":

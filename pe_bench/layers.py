@@ -56,20 +56,20 @@ class Layers(Encoding):
         self._combine_facts()
 
     def _combine_facts(self) -> None:
-        leads = self.leads
-        self.prefix_consistent = all(one.prefix_consistent for one in leads)
-        self.shift_invariant = all(one.shift_invariant for one in leads)
-        limits = [one.max_position for one in leads if one.max_position is not None]
+        layer_kinds = self.layer_kinds
+        self.prefix_consistent = all(one.prefix_consistent for one in layer_kinds)
+        self.shift_invariant = all(one.shift_invariant for one in layer_kinds)
+        limits = [one.max_position for one in layer_kinds if one.max_position is not None]
         self.max_position = min(limits, default=None)
-        self.needs_final_length = any(one.needs_final_length for one in leads)
-        self.eval_samples = max(one.eval_samples for one in leads)
-        self.logits_grow = any(one.logits_grow for one in leads)
+        self.needs_final_length = any(one.needs_final_length for one in layer_kinds)
+        self.eval_samples = max(one.eval_samples for one in layer_kinds)
+        self.logits_grow = any(one.logits_grow for one in layer_kinds)
 
     @property
-    def leads(self) -> Sequence[Encoding]:
+    def layer_kinds(self) -> Sequence[Encoding]:
         return [cast(Encoding, cast(nn.ModuleList, group)[0]) for group in self.groups]
 
-    def lead_of(self, layer: int) -> int:
+    def kind_of(self, layer: int) -> int:
         return self.kinds[layer]
 
     def at_layer(self, layer: int) -> Encoding:
@@ -78,4 +78,4 @@ class Layers(Encoding):
 
     def overrides(self, hook: str) -> bool:
         """Return whether one of the encodings changes a hook's default."""
-        return any(one.overrides(hook) for one in self.leads)
+        return any(one.overrides(hook) for one in self.layer_kinds)

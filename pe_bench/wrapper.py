@@ -17,7 +17,7 @@ from pe_bench.registry import plugins
 
 OWN = (
     "bias_matrix",
-    "lead_of",
+    "kind_of",
     "at_layer",
     "shift_invariant",
     "parameters_per_layer",

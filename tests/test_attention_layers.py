@@ -237,6 +237,6 @@ def test_a_pass_that_has_not_ended_is_not_overwritten() -> None:
 def test_moved_layers_keep_their_encodings() -> None:
     """A combination of encodings is converted with the layers that have its parts."""
     layers = pe_bench.AttentionLayers(CONFIG, pe_bench.load_encoding("hybrid:global=fire,every=2"))
-    lead = layers.encoding.leads[1]
-    assert layers.double()[1].encoding is lead
-    assert {p.dtype for p in lead.parameters()} == {torch.float64}
+    second = layers.encoding.layer_kinds[1]
+    assert layers.double()[1].encoding is second
+    assert {p.dtype for p in second.parameters()} == {torch.float64}

@@ -100,14 +100,14 @@ def test_facts_are_those_of_the_base(base: str) -> None:
     own = {"positions", "draw_positions", "embed"}
     assert all(both.overrides(hook) for hook in own)
     private = {name for name in HOOKS if name.startswith("_")}
-    for hook in set(HOOKS) - private - own - {"overrides", "lead_of", "at_layer"}:
+    for hook in set(HOOKS) - private - own - {"overrides", "kind_of", "at_layer"}:
         assert both.overrides(hook) is alone.overrides(hook), hook
 
 
 def test_no_hook_is_left_out() -> None:
     public = {name for name in HOOKS if not name.startswith("_")}
     assert {"positions", "embed", "transform_qk", "prepare", "draw_positions"} <= public
-    assert public - {"bias_matrix", "lead_of", "at_layer"} <= set(vars(Wrapper))
+    assert public - {"bias_matrix", "kind_of", "at_layer"} <= set(vars(Wrapper))
 
 
 def test_a_base_without_state_hands_none_on() -> None:

@@ -63,10 +63,10 @@ def test_a_default(hook: str) -> None:
 def test_what_describes_an_encoding() -> None:
     encoding = StatefulEncoding(SHAPE, 2)
     assert (encoding.layer, encoding.train_positions, encoding.eval_samples) == (2, "contiguous", 1)
-    assert list(encoding.leads) == [encoding] and encoding.at_layer(2) is encoding
-    assert encoding.lead_of(2) == 0 and encoding.options_of_llama({}, 3) == {}
+    assert list(encoding.layer_kinds) == [encoding] and encoding.at_layer(2) is encoding
+    assert encoding.kind_of(2) == 0 and encoding.options_of_llama({}, 3) == {}
     assert encoding.bias_matrix(WHERE) is None
-    assert {"leads", "lead_of", "at_layer", "bias_matrix", "overrides"} <= set(NO_HOOKS)
+    assert {"layer_kinds", "kind_of", "at_layer", "bias_matrix", "overrides"} <= set(NO_HOOKS)
     with pytest.raises(NotImplementedError):
         encoding.rotate_state(None, X)
 

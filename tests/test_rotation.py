@@ -86,7 +86,7 @@ def test_every_rotating_layer_has_the_base_of_the_model(spec: str, bases: list[f
     made = plugins.load("encoding", full)
     bases.clear()
     Decoder(model, made.make).eval()(torch.arange(20)[None] % 10)
-    rotates = any(lead.overrides("transform_qk") for lead in made.make(model, 0).leads)
+    rotates = any(each.overrides("transform_qk") for each in made.make(model, 0).layer_kinds)
     assert rotates or full == plugins.load("encoding", spec).label
     assert set(bases) <= {BASE} or notes
     assert f"base={BASE:g}" in full or notes or not rotates

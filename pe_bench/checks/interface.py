@@ -15,7 +15,7 @@ from pe_bench.registry.options import options_of
 from pe_bench.registry.plugins import Plugin, is_shipped
 from pe_bench.visibility import EVERYTHING
 
-NO_HOOKS = ("leads", "lead_of", "at_layer", "bias_matrix", "overrides", "options_of_llama")
+NO_HOOKS = ("layer_kinds", "kind_of", "at_layer", "bias_matrix", "overrides", "options_of_llama")
 """Methods of the interface that describe an encoding and do not change outputs."""
 
 METHODS = vars(Encoding) | vars(StatefulEncoding)
@@ -31,8 +31,8 @@ OF_STATES = [name for name in HOOKS if not hasattr(Encoding, name)]
 def find_oversights(encoding: Encoding) -> list[str]:
     """Return a sentence for each mistake found in the class and in a new instance."""
     found = [*_misspelt_names(encoding), *_plain_tensors(encoding)]
-    changed = any(lead.overrides(hook) for lead in encoding.leads for hook in HOOKS)
-    restricted = any(lead.visible != EVERYTHING for lead in encoding.leads)
+    changed = any(each.overrides(hook) for each in encoding.layer_kinds for hook in HOOKS)
+    restricted = any(each.visible != EVERYTHING for each in encoding.layer_kinds)
     if not changed and not restricted and not is_shipped(type(encoding)):
         name = type(encoding).__name__
         found.append(f"{name} overrides no hook, so it has no effect on the decoder")

@@ -202,7 +202,7 @@ def find_kinds(make_encoding: MakeEncoding, shape: ModelConfig) -> list[list[int
     for layer in range(shape.layers):
         (before, less), (after, more) = counts[layer : layer + 2]
         own = model.encoding_of(layer)
-        key = (model.encoding.lead_of(layer), own.visible, after - before, more - less)
+        key = (model.encoding.kind_of(layer), own.visible, after - before, more - less)
         kinds.setdefault(key, []).append(layer)
     return sorted(kinds.values())
 

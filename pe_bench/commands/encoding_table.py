@@ -92,7 +92,7 @@ def places_of(plugin: Plugin) -> list[str]:
     model = subject.model()
     used: set[str] = set()
     served = map(model.encoding_of, range(model.config.layers))
-    for module in dict.fromkeys([*model.encoding.leads, *served]):
+    for module in dict.fromkeys([*model.encoding.layer_kinds, *served]):
         for hook in PLACES:
             if hasattr(module, hook):
                 setattr(module, hook, _watch(module, hook, used))

@@ -50,8 +50,8 @@ class ForwardPass:
             index, so_far = cache.begin(tokens)
             length, final_lengths = cache.longest, cache.final_lengths
         self._contexts: list[Context] = []
-        for lead in encoding.leads:
-            positions = find_positions(lead, so_far, length, given, index, final_lengths)
+        for each in encoding.layer_kinds:
+            positions = find_positions(each, so_far, length, given, index, final_lengths)
             self._contexts.append(Context(positions, cache, backend, trace=None))
 
     def embed(self, x: Tensor) -> Tensor:
@@ -60,11 +60,11 @@ class ForwardPass:
         Call it once, before the first layer.
         """
         rows = self._split(x)
-        leads = self.encoding.leads
-        for lead, context in zip(leads, self._contexts, strict=True):
-            rows = hooks.embed(lead, rows, context.positions)
-        for index, (lead, context) in enumerate(zip(leads, self._contexts, strict=True)):
-            self._states[self._first(index)] = hooks.prepare(lead, rows, context.positions)
+        layer_kinds = self.encoding.layer_kinds
+        for each, context in zip(layer_kinds, self._contexts, strict=True):
+            rows = hooks.embed(each, rows, context.positions)
+        for kind, (each, context) in enumerate(zip(layer_kinds, self._contexts, strict=True)):
+            self._states[self._first(kind)] = hooks.prepare(each, rows, context.positions)
         self._ready = True
         return self._join(rows)
 
@@ -81,9 +81,9 @@ class ForwardPass:
         """
         layer = attention.layer
         name = type(encoding).__name__
-        lead = self.encoding.lead_of(layer)
+        kind = self.encoding.kind_of(layer)
         stateful = any(map(encoding.overrides, ("prepare", "extra_values", "update_state")))
-        first = self._first(lead)
+        first = self._first(kind)
         if not self._ready or (stateful and first not in self._states):
             raise InputError(f"{name} needs the embeddings: call embed(x) before the first layer")
         if encoding.overrides("update_state") and layer not in self._states:
@@ -92,7 +92,7 @@ class ForwardPass:
                 "after the MLP of each layer"
             )
         state = self._states.get(layer, self._states.get(first))
-        context = self._contexts[lead]
+        context = self._contexts[kind]
         attended, extra = attention(self._split(x), encoding, state, context)
         self._last = layer, encoding, extra
         return self._join(attended)
@@ -115,9 +115,9 @@ class ForwardPass:
         layer, encoding, extra = self._last
         if not encoding.overrides("update_state"):
             return
-        lead = self.encoding.lead_of(layer)
+        kind = self.encoding.kind_of(layer)
         later = range(layer + 1, self.encoding.model.layers)
-        following = [other for other in later if self.encoding.lead_of(other) == lead]
+        following = [other for other in later if self.encoding.kind_of(other) == kind]
         if following:
             # One state for each layer: activation checkpointing calls them again, in reverse order.
             self._states[following[0]] = hooks.update_state(
@@ -132,10 +132,10 @@ class ForwardPass:
         if self.cache is not None:
             self.cache.end(self.new)
 
-    def _first(self, lead: int) -> int:
-        """Return the first layer of a lead."""
+    def _first(self, kind: int) -> int:
+        """Return the first layer of a kind."""
         layers = range(self.encoding.model.layers)
-        return next(layer for layer in layers if self.encoding.lead_of(layer) == lead)
+        return next(layer for layer in layers if self.encoding.kind_of(layer) == kind)
 
     def _split(self, x: Tensor) -> Tensor:
         return x if self.documents is None else self.documents.split(x)
@@ -144,11 +144,11 @@ class ForwardPass:
         return x if self.documents is None else self.documents.join(x)
 
 
-def _name_uncached(leads: Sequence[Encoding]) -> str | None:
+def _name_uncached(layer_kinds: Sequence[Encoding]) -> str | None:
     """Return the name of the first encoding that cannot be cached, or None."""
-    for lead in leads:
-        if not lead.prefix_consistent:
-            return type(lead).__name__
+    for each in layer_kinds:
+        if not each.prefix_consistent:
+            return type(each).__name__
     return None
 
 
@@ -167,7 +167,7 @@ def _check(
     if tokens.dim() != 2 or tokens.is_floating_point():
         raise InputError(f"tokens are ids of shape (B, T), not {tuple(tokens.shape)}")
     if cache is not None:
-        uncached = _name_uncached(encoding.leads)
+        uncached = _name_uncached(encoding.layer_kinds)
         if uncached is not None:
             raise InputError(
                 f"{uncached} has no cache, because the output at a token depends on the number of "

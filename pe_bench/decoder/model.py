@@ -192,19 +192,19 @@ class Decoder(nn.Module):
             x = x * x.new_tensor(self.config.block.embedding_scale)
         group = self.group_length if self.training else None
         contexts = []
-        for lead in self.encoding.leads:
-            where = find_positions(lead, tokens_so_far, length, positions, index, final_lengths)
+        for each in self.encoding.layer_kinds:
+            where = find_positions(each, tokens_so_far, length, positions, index, final_lengths)
             contexts.append(Context(where, cache, backend, trace, group, weights))
-            x = hooks.embed(lead, x, where)  # (B, T, C)
-        pairs = zip(self.encoding.leads, contexts, strict=True)
-        states = [hooks.prepare(lead, x, context.positions) for lead, context in pairs]
+            x = hooks.embed(each, x, where)  # (B, T, C)
+        pairs = zip(self.encoding.layer_kinds, contexts, strict=True)
+        states = [hooks.prepare(each, x, context.positions) for each, context in pairs]
         recompute = self.recompute and self.training and torch.is_grad_enabled()
         run = run_checkpointed if recompute and cache is None and trace is None else run_block
         for module in self.layers:
             block = cast(Block, module)
             layer = block.self_attn.layer
-            own = self.encoding.lead_of(layer)
-            x, states[own] = run(block, x, self.encoding_of(layer), states[own], contexts[own])
+            kind = self.encoding.kind_of(layer)
+            x, states[kind] = run(block, x, self.encoding_of(layer), states[kind], contexts[kind])
         if cache is not None:
             cache.end(tokens.shape[1])
         normed: Tensor = self.norm(x)  # (B, T, C)

@@ -164,7 +164,7 @@ def _rotates(plugin: Plugin, model: ModelConfig) -> bool:
             encoding = plugin.make(model, 0)
     except InputError:
         return False
-    return any(lead.overrides("transform_qk") for lead in encoding.leads)
+    return any(each.overrides("transform_qk") for each in encoding.layer_kinds)
 
 
 def is_shipped(spec: str) -> bool:

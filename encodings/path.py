@@ -125,7 +125,7 @@ def _reflections(positions: Positions, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def _of_any_queries(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, positions: Positions) -> Tensor:
-    """Return the products for queries at any places: every query passes every chunk."""
+    """Return the products for queries at any places: every query is reflected by every chunk."""
     dim = q.shape[-1]
     first_query = 0
     if positions.index is not None and positions.index.is_cpu:
@@ -133,20 +133,20 @@ def _of_any_queries(q: Tensor, k: Tensor, w: Tensor, beta: Tensor, positions: Po
         first_query = int(positions.index.min())
     chunks = zip(*(t.split(CHUNK, dim=2) for t in (k, w, beta)), strict=True)
     causal = positions.causal.split(CHUNK, dim=-1)
-    walked = q  # queries after all tokens from their own down to the end of the chunk
+    reflected = q  # queries after the reflections of all later chunks
     products: list[Tensor] = []
     for number, (key, w, beta) in reversed(list(enumerate(chunks))):
         # Two wide products are faster than four narrow ones.
-        met, reached = (walked @ torch.cat([w, key], dim=2).mT).chunk(2, dim=-1)
+        q_w, q_k = (reflected @ torch.cat([w, key], dim=2).mT).chunk(2, dim=-1)
         if (number + 1) * CHUNK > first_query:
-            # Queries inside the chunk pass only its tokens up to their own.
-            met = met * causal[number]
-        through = torch.linalg.solve_triangular(
-            _system(w, beta), met, upper=False, left=False, unitriangular=True
+            # Queries inside the chunk are reflected by its tokens up to their own only.
+            q_w = q_w * causal[number]
+        coefficients = torch.linalg.solve_triangular(
+            _system(w, beta), q_w, upper=False, left=False, unitriangular=True
         )
-        passed = (through * beta.mT) @ _before(key, w)  # (B, H, T, D + chunk)
-        products.append(reached - passed[..., dim:])
-        walked = walked - passed[..., :dim]
+        removed = (coefficients * beta.mT) @ _before(key, w)  # (B, H, T, D + chunk)
+        products.append(q_k - removed[..., dim:])
+        reflected = reflected - removed[..., :dim]
     return torch.cat(products[::-1], dim=-1)  # (B, H, T, S)
 
 
@@ -181,8 +181,8 @@ def _of_last_queries(
 ) -> Tensor:
     """Return the products of the last queries, in descending order, at less cost.
 
-    A query passes part of its chunk and the whole of every earlier chunk. A whole chunk takes one
-    matrix, and the keys of the chunk moved to its end.
+    A query is reflected by the part of its chunk up to its own token, then by every earlier chunk
+    as a whole. A whole chunk takes one matrix, with the keys of the chunk moved to its end.
 
     Args:
         prepared: return value of `prepare_product`, if the first query begins a chunk.
@@ -201,26 +201,26 @@ def _of_last_queries(
         assert fill[0] == 0  # blocks of queries begin where chunks do
         prepared = F.pad(prepared, (0, 0, *fill)).unflatten(2, (-1, size))
     # (B, H, N, size, D), (..., size) and (..., D)
-    change, known, moved = prepared.split([dim, size, dim], dim=-1)
-    same = torch.eye(dim, dtype=q.dtype, device=q.device)
-    whole = torch.cat([same - w.mT @ change, moved.mT], dim=-1)  # (B, H, N, D, D + size)
+    m_w, m_wk, moved_keys = prepared.split([dim, size, dim], dim=-1)
+    identity = torch.eye(dim, dtype=q.dtype, device=q.device)
+    steps = torch.cat([identity - w.mT @ m_w, moved_keys.mT], dim=-1)  # (B, H, N, D, D + size)
 
-    k, w, change, known = (t.split(chunks, dim=2)[1] for t in (k, w, change, known))
-    seen = torch.ones(size, size, dtype=torch.bool, device=q.device).tril().flip(0)
-    met = (q @ w.mT) * seen  # (B, H, N', size, size): with tokens up to its own
-    at_start = (q - met @ change).unbind(2)
-    inside = (q @ k.mT - met @ known).unbind(2)
+    k, w, m_w, m_wk = (t.split(chunks, dim=2)[1] for t in (k, w, m_w, m_wk))
+    causal = torch.ones(size, size, dtype=torch.bool, device=q.device).tril().flip(0)
+    q_w = (q @ w.mT) * causal  # (B, H, N', size, size): with tokens up to its own
+    at_start = (q - q_w @ m_w).unbind(2)
+    within_chunk = (q @ k.mT - q_w @ m_wk).unbind(2)
 
-    nothing = q.new_zeros(*q.shape[:2], tokens + fill[1], size)
-    walked = q.new_zeros(*q.shape[:2], 0, dim)  # queries after the chunk, moved to its end
+    zeros = q.new_zeros(*q.shape[:2], tokens + fill[1], size)
+    reflected = q.new_zeros(*q.shape[:2], 0, dim)  # queries after the chunk, moved to its end
     products = []
-    for number, step in reversed(list(enumerate(whole.unbind(2), -chunks[0]))):
-        walked, of_keys = (walked @ step).split([dim, size], dim=-1)
+    for number, step in reversed(list(enumerate(steps.unbind(2), -chunks[0]))):
+        reflected, products_here = (reflected @ step).split([dim, size], dim=-1)
         if number >= 0:  # the chunk has queries, and chunks before it
-            before = nothing[:, :, : number * size]
-            of_keys = torch.cat([of_keys, inside[number], before], dim=2)
-            walked = torch.cat([walked, at_start[number]], dim=2)
-        products.append(of_keys)
+            before = zeros[:, :, : number * size]
+            products_here = torch.cat([products_here, within_chunk[number], before], dim=2)
+            reflected = torch.cat([reflected, at_start[number]], dim=2)
+        products.append(products_here)
     filled = torch.cat(products[::-1], dim=-1)  # (B, H, T and fill, S and fill)
     return filled[:, :, fill[1] :, fill[0] : fill[0] + keys] if any(fill) else filled
 

@@ -221,17 +221,53 @@ class Prompts(Pieces):
         depths = rng.random(rows) if depths is None else depths
         names = distinct(rng, (rows, n_facts), len(self.names)).tolist()  # (N, K)
         numbers = rng.integers(*self.number_range, (rows, n_facts)).tolist()  # (N, K)
+        # In a list, the lines have equal distances, and further questions have random facts. In
+        # a text, every fact has a random depth, and questions are in the order of the facts.
         others = rng.random((rows, n_facts if form.is_list else n_facts - 1))
-        priorities = np.column_stack([depths, others]).tolist()
         samples = []
         for row in range(rows):
             name_ids = map(self.encode_name, names[row])
             number_ids = map(self.encode_number, numbers[row])
             facts = list(zip(name_ids, number_ids, strict=True))
-            samples.append(self._write(form, lengths[row], facts, priorities[row], questions))
+            length, depth, other = lengths[row], float(depths[row]), others[row].tolist()
+            if form.is_list:
+                turns = self._write_list(form, length, facts, depth, other, questions)
+            else:
+                turns = self._write_text(form, length, facts, [depth, *other], questions)
+            samples.append(turns)
         return samples
 
-    def _write(
+    def _write_list(
+        self,
+        form: PromptFormat,
+        length: int,
+        facts: list[Fact],
+        depth: float,
+        priorities: list[float],
+        questions: int,
+    ) -> list[Turn]:
+        """Return a prompt with a list of facts after all filler, and its answers.
+
+        Args:
+            form: texts of the prompt.
+            length: number of tokens before the last answer.
+            facts: facts in the order of the list; those that do not fit are left out.
+            depth: relative position of the fact of the first question, 0 to 1.
+            priorities: a number for each fact; further questions ask for the lowest ones.
+            questions: number of questions.
+        """
+        head = self.begin(form.head)
+        before, between, after = (self.encode(part) for part in re.split(BLANK, form.fact)[::2])
+        lines = [[*before, *name, *between, *number, *after] for name, number in facts]
+        asking = _prompt_tokens(self._ask(form, [self.longest_fact] * questions))
+        room = length - len(head) - asking - MIN_FILLER
+        lines = lines[: sum(end <= room for end in accumulate(map(len, lines)))]
+        order = np.array(priorities[: len(lines)])
+        order[round(depth * (len(lines) - 1))] = -1  # comes first
+        asked = [facts[index] for index in order.argsort()[:questions]]
+        return self._fill(form, length, asked, [list(chain(*lines))], [1.0])
+
+    def _write_text(
         self,
         form: PromptFormat,
         length: int,
@@ -239,36 +275,32 @@ class Prompts(Pieces):
         depths: list[float],
         questions: int,
     ) -> list[Turn]:
-        """Return a prompt with its answers.
+        """Return a prompt with facts between filler, and its answers.
 
         Args:
             form: texts of the prompt.
             length: number of tokens before the last answer.
-            facts: facts in the order of the text; facts of a list that do not fit are left out.
-            depths: depth of each fact, in the order of the questions. For a list: depth of the fact
-                of the first question, then for each fact a number that decides about further
-                questions.
+            facts: facts in the order of the text.
+            depths: relative position of each fact, 0 to 1, in the order of the questions.
             questions: number of questions.
         """
+        lines = [self._render(form.fact, fact) for fact in facts]
+        places = sorted(depths)
+        asked = [facts[places.index(depth)] for depth in depths[:questions]]
+        return self._fill(form, length, asked, lines, places)
+
+    def _fill(
+        self,
+        form: PromptFormat,
+        length: int,
+        asked: list[Fact],
+        lines: list[list[int]],
+        depths: list[float],
+    ) -> list[Turn]:
+        """Return lines at their depths between filler, then the questions and their answers."""
+        turns = self._ask(form, asked)
         head = self.begin(form.head)
-        if form.is_list:
-            fixed = [self.encode(piece) for piece in re.split(BLANK, form.fact)[::2]]
-            before, between, after = fixed
-            lines = [[*before, *name, *between, *number, *after] for name, number in facts]
-            asking = _prompt_tokens(self._ask(form, [self.longest_fact] * questions))
-            room = length - len(head) - asking - MIN_FILLER
-            lines = lines[: sum(end <= room for end in accumulate(map(len, lines)))]
-            order = np.array(depths[1 : 1 + len(lines)])
-            order[round(depths[0] * (len(lines) - 1))] = -1
-            asked = order.argsort()[:questions].tolist()
-            lines = [list(chain(*lines))]
-            cuts = [1.0]  # put all filler before the list
-        else:
-            lines = [self._render(form.fact, fact) for fact in facts]
-            cuts = sorted(depths)
-            asked = [cuts.index(depth) for depth in depths[:questions]]
-        turns = self._ask(form, [facts[i] for i in asked])
-        context = self.hide(head, lines, cuts, length - _prompt_tokens(turns))
+        context = self.hide(head, lines, depths, length - _prompt_tokens(turns))
         return [Turn(context), *turns]
 
     def published(self, nominal_length: int, trial: int) -> list[Turn]:

@@ -156,9 +156,10 @@ class Positions:
             self._kept[compute] = (args, compute(*args))
         known, result = self._kept[compute]
         if not _are_same(known, args):
+            name = getattr(compute, "__name__", compute)
             raise InputError(
-                f"once({compute.__name__}, ...) was called with other arguments in this forward "
-                "pass: pass what differs to another function"
+                f"once({name}, ...) was called with other arguments in this forward pass: use "
+                "another function for them"
             )
         return cast(Result, result)
 

@@ -60,9 +60,10 @@ def test_a_broken_declaration_fails_this_task_only(
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [
-        ('Measurement(subset, "right", "fifty", 5)', "the value 'fifty', which must be a finite"),
-        ('Measurement(subset, "right", True, 5)', "the value True, which must be a finite number"),
-        ('Measurement(subset, "right", float("inf"), 5)', "the value inf, which must be a finite"),
+        ('Measurement(subset, "right", "fifty", 5)', "the value 'fifty', which must be a number"),
+        ('Measurement(subset, "right", True, 5)', "the value True, which must be a number"),
+        ('Measurement(subset, "right", float("nan"), 5)', "the value nan, which must be a number"),
+        ('Measurement(subset, "score", float("inf"), 5)', "has inf %, but a score is 0 to 100 %"),
         ('Measurement(subset, "score", 101.0, 5)', "has 101 %, but a score is 0 to 100 %"),
         ('Measurement(subset, "score", -1.0, 5)', "has -1 %, but a score is 0 to 100 %"),
         ('Measurement(subset, "right", 1.0, 5.5)', "n = 5.5, which must be a whole number"),

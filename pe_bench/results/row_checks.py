@@ -22,7 +22,7 @@ def check_rows(rows: Sequence[Measurement], metrics: Mapping[str, Metric]) -> No
         metrics: the task's own metrics.
 
     Raises:
-        InputError: a value is not a finite number or is an impossible percentage, a field has a
+        InputError: a value is not a number or is an impossible percentage, a field has a
             wrong type, or two rows have the same place.
     """
     places = set()
@@ -51,8 +51,8 @@ def _find_wrong_field(row: Measurement) -> str:
         text = getattr(row, name)
         if not is_line(text):
             return f"the {name} {text!r}, which must be one line without control characters"
-    if not _is_number(row.value) or not math.isfinite(row.value):
-        return f"the value {row.value!r}, which must be a finite number"
+    if not _is_number(row.value) or math.isnan(row.value):  # a perplexity can overflow
+        return f"the value {row.value!r}, which must be a number"
     if not _is_whole(row.n) or row.n < 0:
         return f"n = {row.n!r}, which must be a whole number of items"
     if row.length is not None and (not _is_whole(row.length) or row.length < 0):

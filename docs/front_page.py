@@ -175,7 +175,7 @@ def describe_search(block: TaskSummary) -> str:
     if earlier:
         less = f" ({in_words(earlier)}: learning rate only, one tuning seed)"
     return (
-        "Within a task, the learning rate of each encoding was tuned with the same budget, and for "
+        "Within a task, the learning rate of each encoding was tuned by the same rule, and for "
         f"some encodings one more hyperparameter{less}."
     )
 

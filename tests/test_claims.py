@@ -152,7 +152,7 @@ def test_the_places_of_rnope_swa_in_the_main_set(results: Results) -> None:
 @pytest.mark.slow
 def test_the_hyperparameters_that_were_tuned(results: Results) -> None:
     tuned: dict[str, set[str]] = {}
-    for task in ("copying", "mqar", "passkey", "perplexity", "probes", "recall"):
+    for task in ("addition", "copying", "mqar", "passkey", "perplexity", "probes", "recall"):
         for record in results.table(Claim(task, "")).records:
             assert record.tuning is not None
             tried = record.tuning["task"]["tried"]

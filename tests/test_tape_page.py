@@ -193,6 +193,13 @@ def test_what_the_page_says_about_seeds_of_recall(ablations: dict[str, list[Tabl
     assert f"by up to {largest:.1f} points between `results/quick` and" in page_text()
 
 
+def test_what_the_page_says_about_the_learning_rates_of_addition() -> None:
+    tables = {table.about.task: table for table in read_tables(ROOT / "results" / "quick")}
+    chosen = rates(tables["addition"])
+    assert {"randpe", "nope", "fire", "tape", "rope"} <= chosen["1e-3"]
+    assert "The search chose a learning rate of 1e-3 for all of these." in page_text()
+
+
 def test_what_the_page_says_about_absolute_positions(page: ModuleType) -> None:
     tables = {table.about.task: table for table in read_tables(ROOT / "results" / "quick")}
     perplexity = tables["perplexity"]

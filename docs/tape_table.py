@@ -237,6 +237,7 @@ def compose_settings(tables: Mapping[str, Table]) -> str:
                 _difference(table),
                 _difference(_ranked_by(table, FAR)),
                 ", ".join(rates(table, name) for name in PAIR),
+                ", ".join(filter(None, (tuned(table, name) for name in PAIR))) or ABSENT,
                 learned(table),
             ]
         )
@@ -246,9 +247,11 @@ def compose_settings(tables: Mapping[str, Table]) -> str:
         "rope, %",
         "difference",
         "512 and 1,024 tokens",
-        *HEADER[:-3:-1],
+        HEADER[-1],
+        "tuned option",
+        HEADER[-2],
     ]
-    return markdown_table(columns, rows, "l" + "r" * 6)
+    return markdown_table(columns, rows, "l" + "r" * 7)
 
 
 def _ranked_by(table: Table, headline: Headline) -> Table:
@@ -360,6 +363,15 @@ def rates(table: Table, name: str) -> str:
     if tuning is None:
         return show_rate(table.about.settings["train"]["lr"])
     return " and ".join(dict.fromkeys(map(show_rate, tuning["task"]["lr"].values())))
+
+
+def tuned(table: Table, name: str) -> str:
+    """Return the tuned option of an encoding; empty if it has its default."""
+    tuning = next(one.tuning for one in table.records if one.encoding == name)
+    if tuning is None:
+        return ""
+    values = [str(value) for value in tuning["task"].get("values", {}).values() if value]
+    return f"{name}:{tuning['task']['option']}={values[0]}" if values else ""
 
 
 def learned(table: Table) -> str:

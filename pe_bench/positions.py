@@ -13,6 +13,9 @@ from pe_bench.visibility import EVERYTHING, Visibility
 State = Any
 """State of a `StatefulEncoding`: None, a tensor, or a tuple of tensors."""
 
+PLAIN = (bool, int, float, str, torch.dtype)
+"""Types of arguments that distinguish the results of `once`."""
+
 Result = TypeVar("Result")
 
 ALIGNED = 64
@@ -146,37 +149,15 @@ class Positions:
     def once(self, compute: Callable[..., Result], *args: Any) -> Result:
         """Return compute(*args), computed in the first layer of a forward pass and then cached.
 
-        For functions of the position ids, such as tables of cosines. The result must not depend on
-        the layer, on `features` or on `state`.
-
-        Raises:
-            InputError: the function was called with other arguments before.
+        For functions of the position ids, such as tables of cosines. Tensors among the arguments
+        must be the same in all layers; each combination of other arguments has its own result. The
+        result must not depend on the layer, on `features` or on `state`.
         """
-        if compute not in self._kept:
-            self._kept[compute] = (args, compute(*args))
-        known, result = self._kept[compute]
-        if not _are_same(known, args):
-            name = getattr(compute, "__name__", compute)
-            raise InputError(
-                f"once({name}, ...) was called with other arguments in this forward pass: use "
-                "another function for them"
-            )
-        return cast(Result, result)
-
-
-def _are_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Return whether arguments are equal. All positions of a forward pass count as equal."""
-    if len(one) != len(other):
-        return False
-    for a, b in zip(one, other, strict=True):
-        if a is b or (isinstance(a, Positions) and isinstance(b, Positions)):
-            continue
-        if isinstance(a, Tensor) and isinstance(b, Tensor):
-            if a.shape != b.shape or a.dtype != b.dtype or not torch.equal(a, b):
-                return False
-        elif isinstance(a, Tensor) or isinstance(b, Tensor) or a != b:
-            return False
-    return True
+        plain = [one for one in args if isinstance(one, PLAIN)]
+        key = (compute, *plain)
+        if key not in self._kept:
+            self._kept[key] = compute(*args)
+        return cast(Result, self._kept[key])
 
 
 def in_order(tokens: int, device: torch.device) -> Positions:

@@ -81,6 +81,12 @@ def test_a_constructor_cannot_set_a_number_that_counts_nothing(
         plugin.make(ModelConfig(layers=1, heads=2, width=8), 0)
 
 
+def test_a_name_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    spec = write(tmp_path, Encoding, "leads = ()")
+    with pytest.raises(InputError, match=r"Mine\.leads is now called layer_kinds: rename it"):
+        plugins.load("encoding", spec)
+
+
 def test_a_name_with_a_control_character_is_refused(tmp_path: Path) -> None:
     spec = write(tmp_path, Encoding, r"name = 'a\x07b'")
     with pytest.raises(InputError, match="must have a letter or digit, and no colon"):

@@ -162,6 +162,7 @@ def test_the_hyperparameters_that_were_tuned(results: Results) -> None:
     assert tuned["rope"] == tuned["tape"] == {"perplexity", "recall"}
 
 
+@pytest.mark.slow
 def test_the_example_of_distances_on_mqar(results: Results) -> None:
     table = results.table(Claim("mqar", ""))
     (better,) = (d for d in compare_table(table, "rope").to_reference if d.first == "alibi")

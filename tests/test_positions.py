@@ -1,5 +1,7 @@
 """Parts of positions, such as those of a block of queries, agree with the whole."""
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -53,16 +55,27 @@ def test_visibility_takes_whole_numbers_only(wrong: dict[str, Any]) -> None:
         Visibility(**wrong)
 
 
-def test_once_refuses_other_arguments() -> None:
+def test_once_keeps_a_result_for_each_function_and_number() -> None:
     positions = in_order(5, torch.device("cpu"))
+    calls = []
 
     def add(ids: torch.Tensor, number: float) -> torch.Tensor:
+        calls.append(number)
         return ids + number
 
     first = positions.once(add, positions.query, 2.0)
     assert positions.once(add, positions.query.clone(), 2.0) is first
-    for wrong in ((positions.query, 5.0), (positions.query + 1, 2.0), (positions.query,)):
-        with pytest.raises(
-            InputError, match=r"once\(add, \.\.\.\) was called with other arguments"
-        ):
-            positions.once(add, *wrong)
+    assert torch.equal(positions.once(add, positions.query, 5.0), positions.query + 5)
+    assert calls == [2.0, 5.0]
+
+
+def test_once_keeps_no_reference_to_the_positions() -> None:
+    gc.disable()
+    try:
+        positions = in_order(5, torch.device("cpu"))
+        positions.once(lambda given: given.query + 1, positions)
+        watched = weakref.ref(positions)
+        del positions
+        assert watched() is None
+    finally:
+        gc.enable()

@@ -187,6 +187,9 @@ def test_two_copies_of_a_run_with_other_numbers_are_named(
         shutil.copytree(results, folder)
     assert main(["report", "a", "b"]) == 0  # equal copies
     capsys.readouterr()
+    put(Path("b"), "rope", [SCORE], 0)  # fewer numbers, as before further subsets were measured
+    assert main(["report", "a", "b"]) == 0
+    capsys.readouterr()
     put(Path("b"), "rope", [replace(SCORE, value=9.0), *CURVE], 0)
     for order in (["a", "b"], ["b", "a"]):
         assert main(["report", *order]) == 2

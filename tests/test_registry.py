@@ -341,6 +341,10 @@ def test_only_names_of_files_are_read_for_the_version(
     version = plugins.load("encoding", "rope:scaling=yarn,factor=2").version
     (tmp_path / "yarn").write_text("a file with the name of a choice")
     assert plugins.load("encoding", "rope:scaling=yarn,factor=2").version == version
+    of_tasks = [plugins.load("task", task).version for task in ("ruler", "recall")]
+    for name in ("all", "niah-multikey", "latest+first+reverse"):  # defaults and presets
+        (tmp_path / name).write_text("a file with the name of a default")
+    assert [plugins.load("task", task).version for task in ("ruler", "recall")] == of_tasks
     table = tmp_path / "slopes.txt"
     table.write_text("1")
     spec = write_option(tmp_path, f"table: str = {str(table)!r}")

@@ -34,7 +34,7 @@ from pe_bench.errors import InputError
 from pe_bench.reporting.frames import read_results
 from pe_bench.reporting.leaderboard import summarize
 from pe_bench.reporting.notes import unfinished_runs, write_notes
-from pe_bench.reporting.paired import compare_table
+from pe_bench.reporting.paired import compare_table, scores_of
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.selection import select_tables
 from pe_bench.reporting.tables import read_tables
@@ -311,20 +311,23 @@ def test_settings_are_never_mixed(tmp_path: Path, changed: dict[str, Any]) -> No
         ({"items_sha256": "b"}, ["nope (items_sha256)"]),
         ({"items_sha256": "a", "far_items_sha256": "c"}, []),
         ({"label": "builtin", "folder": "/elsewhere"}, []),
+        ({"items_sha256": "b", "subsets": ("latest",)}, []),  # a run of fewer subsets
     ],
 )
 def test_runs_on_other_items_are_named_and_not_paired_by_item(
-    tmp_path: Path, other: dict[str, str], named: list[str]
+    tmp_path: Path, other: dict[str, Any], named: list[str]
 ) -> None:
     label = {"label": "builtin"}
     for encoding in ("rope", "tape"):
         put_seeds(tmp_path, encoding, [50, 52, 54], data=label | {"items_sha256": "a"})
-    put_seeds(tmp_path, "nope", [40, 41, 42], data=label | other)
+    subsets = other.pop("subsets", ())
+    put_seeds(tmp_path, "nope", [40, 41, 42], data=label | other, subsets=subsets)
     table = read_table(tmp_path)
     with_items = compare_table(table).with_items
     warnings = [line for line in write_notes(table).splitlines() if line.startswith("Other data")]
     assert [re.findall(r"\w+ \(.*?\)", line) for line in warnings] == ([named] if named else [])
     assert with_items == (not named)
+    assert scores_of(table, ["rope", "tape"]).resampled is not None
 
 
 def test_pictures_of_other_settings_have_other_names(tmp_path: Path) -> None:

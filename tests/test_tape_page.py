@@ -16,7 +16,7 @@ from pe_bench.reporting.markdown import find_block
 from pe_bench.reporting.paired import compare_table, headline_scores, scores_of
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results.views import Headline
-from pe_bench.stats.comparison import Difference, compare
+from pe_bench.stats.comparison import Difference, SeedScores, compare
 from pe_bench.stats.significance import FEWEST_SEEDS
 
 ROOT = Path(__file__).parents[1]
@@ -130,7 +130,7 @@ def test_what_the_page_says_about_other_settings(page: ModuleType) -> None:
         for setting in ("64, 2 layers, both at 1e-3", "64, 2 layers, both at 3e-3", "128, 2 layers")
     )
     assert f"With 3e-3 for both it is {high:.1f} points instead of {low:.1f}" in text
-    assert f"at width 128 it is {large:.1f}." in text
+    assert f"at width 128 it is {large:.1f};" in text
     for few, more in (("64, 2", "64, 3"), ("32, 2", "32, 4")):
         shallow, deep = gains[f"width {few} layers"], gains[f"width {more} layers"]
         assert deep.low < shallow.value < deep.value < deep.high
@@ -222,7 +222,17 @@ def test_what_the_page_says_about_absolute_positions(page: ModuleType) -> None:
     assert min(perplexity.headline_means()[name] for name in names) > unigram
     lengths = tables["passkey"].numbers("passkey-length", "exact_match")
     found = lengths.set_index(["encoding", "length"])["mean"]
-    assert f"finds {found['tape', 192]:.1f} and {found['tape', 256]:.1f} % of the keys" in text
+    assert f"finds {found['tape', 192]:.1f} % of the keys. At 256 tokens it finds " in text
+    assert f"At 256 tokens it finds {found['tape', 256]:.1f} %, significantly more than" in text
+    rows = tables["passkey"].rows
+    for length, significant in ((192, [True, True]), (256, [True, False])):
+        values = []
+        for name in names:
+            own = rows[(rows["subset"] == "passkey-length") & (rows["length"] == length)]
+            own = own[(own["encoding"] == name) & (own["metric"] == "exact_match")]
+            values.append(own.sort_values("seed")["value"].to_list())
+        scores = SeedScores(names, np.array(values), seeds=range(8))
+        assert [one.significant for one in compare(scores, pairs)] == significant
     far = lengths[lengths["encoding"].isin(names) & (lengths["length"] >= 384)]["mean"]
     assert f"all three find at most {far.max():.1f} %" in text
 
@@ -312,6 +322,22 @@ def final_losses(table: Table, encoding: str) -> list[float]:
     """Return the loss of each seed at the end of training."""
     records = [record for record in table.records if record.encoding == encoding]
     return [cost["training"]["loss"] for record in records for cost in record.costs.values()]
+
+
+def test_what_the_page_says_about_repeated_runs(
+    page: ModuleType, ablations: dict[str, list[Table]]
+) -> None:
+    """The same seeds and learning rates in the first two tables, partly on another machine."""
+    first = ablations[page.TUNED][0]
+    chosen = {name: rate for rate, names in rates(first).items() for name in names}
+    differences = []
+    for table in ablations[page.EQUAL_RATES]:
+        rate = show_rate(table.about.settings["train"]["lr"])
+        for name in table.encodings:
+            if chosen[name.removeprefix("tape-ablations:")] == rate:
+                both = [headline_scores(one, [name]).values for one in (first, table)]
+                differences.append(float(np.abs(both[0] - both[1]).max()))
+    assert f"differ by up to {max(differences):.1f} points between the first two" in page_text()
 
 
 def test_what_the_page_says_about_layers(

@@ -148,5 +148,7 @@ class AttentionLayer(nn.Module):
         ids = hooks.position_ids(self.encoding, tokens)  # (B or 1, T) or (B or 1, T, K)
         drawn = hooks.draw_positions(self.encoding, ids, torch.full((len(x),), x.shape[1]))
         is_arange = drawn is ids and not self.encoding.overrides("positions")
-        check_position_ids(self.encoding.max_position, drawn, x.shape[1] - 1 if is_arange else None)
+        if drawn is ids or ids.is_cpu:  # reading drawn ids on a GPU would synchronise with it
+            last = x.shape[1] - 1 if is_arange else None
+            check_position_ids(self.encoding.max_position, drawn, last)
         return Positions(drawn, drawn, is_arange=is_arange)

@@ -28,7 +28,7 @@ def find_positions(
         final_lengths: (B,) lengths of the finished rows; None: S.
 
     Raises:
-        InputError: a position id is too large for the encoding.
+        InputError: a position id is negative or too large for the encoding.
     """
     own = hooks.position_ids(encoding, tokens)  # (B or 1, S) or (B or 1, S, K)
     if given is not None:
@@ -65,8 +65,7 @@ def check_position_ids(limit: int | None, positions: Tensor, last: int | None) -
         return
     if last is None:
         ids = positions if positions.dim() == 2 else positions[..., 0]
-        last = int(ids.max())
-        first = int(ids.min())
+        first, last = (int(end) for end in ids.aminmax())
         if first < 0:
             raise InputError(f"this encoding has positions 0 to {limit - 1}, not {first}")
     if last >= limit:

@@ -67,12 +67,13 @@ def save_checkpoint(
 
 
 def _is_same(encoding: nn.Module, other: nn.Module) -> bool:
-    """Return whether two encodings have the same spec, or if it is unknown, equal attributes.
+    """Return whether two encodings have the same class, spec, settings and constants.
 
-    Weights and buffers that are saved with the model are not compared.
+    The spec of an encoding is unknown if its class was called directly. Weights and buffers that
+    are saved with the model are not compared.
     """
-    if getattr(encoding, "made_from", ""):
-        return bool(encoding.made_from == other.made_from)
+    if getattr(encoding, "made_from", "") not in ("", other.made_from):
+        return False
     ours, theirs = dict(encoding.named_modules()), dict(other.named_modules())
     if ours.keys() != theirs.keys():
         return False

@@ -22,6 +22,10 @@ WORDS: dict[type[Any], str] = {
 """Names of types in messages; other types appear under their own name."""
 
 
+RENAMED = {"leads": "layer_kinds", "lead_of": "kind_of", "going_on": "with_training"}
+"""Attributes of earlier versions that a plugin could override."""
+
+
 def check_attributes(cls: type[Any], bases: Iterable[type[Any]], where: str) -> None:
     """Check that the class attributes of a plugin have the types that its bases declare.
 
@@ -33,8 +37,11 @@ def check_attributes(cls: type[Any], bases: Iterable[type[Any]], where: str) -> 
         where: name or file of the plugin, for the message.
 
     Raises:
-        InputError: an attribute has another type.
+        InputError: an attribute has another type, or the name of an earlier version.
     """
+    for old, new in RENAMED.items():
+        if hasattr(cls, old):
+            raise InputError(f"{where}: {cls.__name__}.{old} is now called {new}: rename it")
     for base in bases:
         for name, annotation in inspect.get_annotations(base).items():
             value = inspect.getattr_static(cls, name, MISSING)

@@ -119,7 +119,7 @@ def _check_option(cls: type[Any], option: inspect.Parameter) -> None:
         InputError: the type is not one of those that `convert` supports, or the default is not a
             single value or is NaN.
     """
-    if not all(map(_is_supported, _members(option.annotation))):
+    if not all(map(_is_supported, members(option.annotation))):
         raise InputError(
             f"the option '{option.name}' of {cls.__name__} has the type {option.annotation}: "
             "annotate it with bool, int, float, str, Path, Literal, or one of these or None"
@@ -134,7 +134,7 @@ def _check_option(cls: type[Any], option: inspect.Parameter) -> None:
         )
 
 
-def _members(annotation: Any) -> list[Any]:
+def members(annotation: Any) -> list[Any]:
     """Return the types of a union without None, or the type itself."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return [arg for arg in typing.get_args(annotation) if arg is not type(None)]
@@ -204,7 +204,7 @@ def convert(text: str, annotation: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         if text.lower() == "none":
             return None
-        return _convert_to_first(text, _members(annotation))
+        return _convert_to_first(text, members(annotation))
     if origin is Literal:
         values = {str(arg): arg for arg in args}
         if text not in values:

@@ -29,6 +29,7 @@ from pe_bench.registry.options import (
     NestedSpec,
     TaskSpec,
     convert_options,
+    members,
     option_of,
     options_of,
     show,
@@ -227,7 +228,7 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     _refer_to_related(kind, where, known, given)
     _refuse_positional(where, cls, known, given)
     options = convert_options(where, known, given)
-    choices = {name for name, p in known.items() if typing.get_origin(p.annotation) is Literal}
+    paths = _may_name_files(cls, known, options)
     defaults = {name: p.default for name, p in known.items()}
     if preset in getattr(cls, "presets", {}):
         of_preset = cls.presets[preset]
@@ -244,7 +245,7 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     label = _name(kind, where, cls)
     if shown:
         label += ":" + ",".join(shown)
-    version = _version(cls, kind, where, {**defaults, **options}, choices)
+    version = _version(cls, kind, where, {**defaults, **options}, paths)
     return Plugin(kind, label, changed, cls, version, _file_of(cls), spec)
 
 
@@ -370,14 +371,14 @@ def _version(
     kind: Kind,
     where: str,
     options: Mapping[str, Any],
-    choices: Container[str],
+    paths: Container[str],
 ) -> str:
     """Return the version of the code, and of the encodings and files that options name.
 
     Args:
         cls, kind, where: the plugin.
         options: all options with their values.
-        choices: names of options with fixed choices, which name no files.
+        paths: names of the options that may name files.
     """
     classes = dict.fromkeys(_ancestors(kind, cls))
     sources = find_sources([_file_of(c) for c in classes if _is_plugin(c)], PACKAGE)
@@ -390,7 +391,7 @@ def _version(
     own = sources.own
     parts = []
     for name, value in options.items():
-        if isinstance(value, NestedSpec) or name in choices:
+        if isinstance(value, NestedSpec) or name not in paths:
             continue  # encodings are handled below; a task is part of the settings
         if isinstance(value, str | Path) and len(str(value)) < 256 and Path(value).is_file():
             parts.append(importing.digest_of(Path(value)))
@@ -403,6 +404,22 @@ def _version(
         if isinstance(value, EncodingSpec):
             versions.append(load("encoding", value).version)
     return "+".join(versions)
+
+
+def _may_name_files(
+    cls: type[Any], known: Mapping[str, inspect.Parameter], given: Container[str]
+) -> set[str]:
+    """Return the options whose values may be files: given ones, paths, and those of a user's class.
+
+    Options with fixed choices never name files.
+    """
+    found = set()
+    for name, option in known.items():
+        kinds = members(option.annotation)
+        has_choices = any(typing.get_origin(kind) is Literal for kind in kinds)
+        if not has_choices and (name in given or Path in kinds or not is_shipped(cls)):
+            found.add(name)
+    return found
 
 
 def _ancestors(kind: Kind, cls: type[Any]) -> list[type[Any]]:

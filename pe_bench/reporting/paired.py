@@ -198,8 +198,9 @@ def headline_scores(table: Table, encodings: Sequence[str]) -> SeedScores:
 def scores_of(table: Table, encodings: Sequence[str]) -> SeedScores:
     """Return the headline of each run, also on resampled items if all runs have the same items."""
     scores = headline_scores(table, encodings)
-    if find_other_data(table.records):
-        return scores  # the items of two runs cannot be paired
+    compared = [record for record in table.records if record.encoding in encodings]
+    if find_other_data(compared):
+        return scores  # their items cannot be paired
     values = scores.values
     runs: list[list[Items]] = []
     places: list[tuple[int, int]] = []

@@ -12,24 +12,29 @@ DIGESTS = ("sha256", "fingerprint")
 def find_other_data(records: Sequence[RunRecord]) -> dict[str, list[str]]:
     """Return the runs on other data than most runs of their table.
 
-    A field that a run lacks is not compared: far items, for example, are optional.
+    Only runs of the same subsets are compared. A field that a run lacks is not compared: far items,
+    for example, are optional.
 
     Returns:
         The digests in which runs differ from most runs, by label of the encoding.
     """
-    digests: dict[str, Counter[str]] = {}
+    counts: dict[tuple[tuple[str, ...], str], Counter[str]] = {}
     for record in records:
-        for name, value in record.data.items():
-            if name.endswith(DIGESTS):
-                digests.setdefault(name, Counter())[str(value)] += 1
-    usual = {name: counts.most_common(1)[0][0] for name, counts in digests.items()}
+        for name, digest in _digests(record).items():
+            counts.setdefault((tuple(record.subsets), name), Counter())[digest] += 1
     found: dict[str, list[str]] = {}
     for record in records:
-        for name in sorted(usual.keys() & record.data.keys()):
+        for name, digest in sorted(_digests(record).items()):
+            ((usual, _),) = counts[tuple(record.subsets), name].most_common(1)
             names = found.setdefault(record.encoding, [])
-            if str(record.data[name]) != usual[name] and name not in names:
+            if digest != usual and name not in names:
                 names.append(name)
     return {encoding: names for encoding, names in found.items() if names}
+
+
+def _digests(record: RunRecord) -> dict[str, str]:
+    """Return the fields of a run's data that identify its content."""
+    return {name: str(value) for name, value in record.data.items() if name.endswith(DIGESTS)}
 
 
 def describe_other_data(records: Sequence[RunRecord]) -> list[str]:

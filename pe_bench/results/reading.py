@@ -13,6 +13,7 @@ from pathlib import Path
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.results.items import Items
 from pe_bench.results.learning_curves import Key, LearningCurve
+from pe_bench.results.merging import numbers_of
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
     baselines_of,
@@ -193,9 +194,15 @@ def _find_conflicts(records: Sequence[RunRecord]) -> list[str]:
         if record.status != "done" or record.measures_time:
             continue
         known = first.setdefault(key_of(record), record)
-        if known is not record and sorted(read_run_lines(known)) != sorted(read_run_lines(record)):
+        if known is not record and _differ(known, record):
             problems.append(
                 f"{known.folder} and {record.folder} have different numbers for {record.encoding} "
                 f"on {record.task}, seed {record.seed} ({record.name}): remove one of the runs"
             )
     return problems
+
+
+def _differ(first: RunRecord, second: RunRecord) -> bool:
+    """Return whether a number that both runs have is not the same; one may have fewer subsets."""
+    one, other = numbers_of(first), numbers_of(second)
+    return any(one[place] != other[place] for place in one.keys() & other.keys())

@@ -13,6 +13,7 @@ from filelock import Timeout
 from pe_bench.errors import CRASHES, as_exception, describe_error
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record_parts import Baselines
+from pe_bench.results.row_checks import check_rows
 from pe_bench.results.store import baselines_path, write_rows
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.system.console import info, warn
@@ -61,6 +62,7 @@ def _write(resolved: ResolvedTask, path: Path, record: Path) -> None:
             "data": resolved.task.data_label,
             "run": path.stem,
         }
+        check_rows(measured, resolved.task.metrics)
         rows += [identity | asdict(row) for row in measured]
     if rows:
         write_rows(path, rows, CSV_COLUMNS)

@@ -31,7 +31,6 @@ from pe_bench.tasks.copying.variants import FIRST_SYMBOL, NEXT, SEP, VARIANTS, V
 EVAL_SEED = 20_230_531
 TRAIN_SEED = 20_230_532  # seed of the training items of protocol paper, equal for all runs
 TRAIN_ITEMS = 100_000  # number of training items of protocol paper
-"""Far lengths, as multiples of the longest trained one."""
 
 
 class Copying(LengthGeneralizationTask):

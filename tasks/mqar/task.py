@@ -31,7 +31,6 @@ from pe_bench.api import (
 from pe_bench.tasks.mqar.rows import draw
 
 EVAL_SEED = 20_250_105
-"""Far lengths, as multiples of the longest trained one."""
 
 
 class MQAR(LengthGeneralizationTask):

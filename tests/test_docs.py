@@ -97,10 +97,24 @@ def test_the_commands_of_the_readme_and_its_pages_exist() -> None:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "results").glob("*/leaderboard.md")]
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *pages):
-        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
+    """Also to a heading, if they name one."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("benchmarks/*.md")]
+    pages += (ROOT / "results").glob("*/leaderboard.md")
+    for page in pages:
+        for link in re.findall(r"\]\(([^):]+)\)", page.read_text(encoding="utf-8")):
+            path, _, heading = link.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), f"{page.name}: {link}"
+            if heading and target.suffix == ".md":
+                assert heading in headings(target), f"{page.name}: {link}"
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors of the headings of a page."""
+    found = set()
+    for title in re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+        found.add(re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-"))
+    return found
 
 
 @pytest.mark.slow

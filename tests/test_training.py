@@ -22,6 +22,7 @@ from pe_bench.task import Batch
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.loop import train
 from pe_bench.train.training import ensure_trained
+from pe_bench.train.training_log import TrainingLog
 from pe_bench.train.training_result import TrainingResult
 from pe_bench.train.training_state import TrainingState
 
@@ -263,12 +264,20 @@ def test_zero_steps_leave_the_model_as_it_is(tmp_path: Path) -> None:
     assert torch.equal(weights(model), before)
 
 
+def test_a_loss_that_becomes_infinite_is_answered_with_advice() -> None:
+    log = TrainingLog(4)
+    log.losses[:] = torch.tensor([1.0, torch.inf, torch.inf, 1.0])
+    assert log.recent_loss(1) == 1.0
+    with pytest.raises(FloatingPointError, match=r"at step 3: lower --train\.lr"):
+        log.recent_loss(3)
+
+
 @pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_with_advice(tmp_path: Path) -> None:
     model = make_model()
     with torch.no_grad():
         model.norm.weight.fill_(torch.inf)
-    with pytest.raises(FloatingPointError, match=r"lower --train\.lr"):
+    with pytest.raises(FloatingPointError, match="at the first step, before anything was trained"):
         run(model, tmp_path)
     assert not (tmp_path / "final.safetensors").exists()
 

@@ -178,21 +178,3 @@ def test_an_export_that_is_damaged_is_named(
         capsys.readouterr()
         assert main([*command, "--results", "sent"]) == 2
         assert str(path) in capsys.readouterr().err
-
-
-def test_two_copies_of_a_run_with_other_numbers_are_named(
-    results: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for folder in ("a", "b"):
-        shutil.copytree(results, folder)
-    assert main(["report", "a", "b"]) == 0  # equal copies
-    capsys.readouterr()
-    put(Path("b"), "rope", [SCORE], 0)  # fewer numbers, as before further subsets were measured
-    assert main(["report", "a", "b"]) == 0
-    capsys.readouterr()
-    put(Path("b"), "rope", [replace(SCORE, value=9.0), *CURVE], 0)
-    for order in (["a", "b"], ["b", "a"]):
-        assert main(["report", *order]) == 2
-        said = " ".join(capsys.readouterr().err.split())
-        assert "have different numbers for rope on lm, seed 0" in said
-        assert "remove one of the runs" in said

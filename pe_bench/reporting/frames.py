@@ -118,7 +118,9 @@ def tidy_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
     done: dict[tuple[str, str, str], RunRecord] = {}
     for record in records:
         if record.status == "done":
-            done.setdefault(key_of(record), record)  # an export may repeat a run
+            known = done.setdefault(key_of(record), record)
+            if record.age > known.age:  # an export may repeat a run
+                done[key_of(record)] = record
     lines: list[list[str]] = []
     metrics: list[Metric] = []
     headline: list[bool] = []

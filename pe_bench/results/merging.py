@@ -145,7 +145,7 @@ def merge_folders(
 
 def compare_rows(first: RunRecord, second: RunRecord) -> str:
     """Describe the differences of two runs' rows as the end of a sentence; empty: none."""
-    one, two = numbers_of(first), numbers_of(second)
+    one, two = _numbers(first), _numbers(second)
     differing = [place for place in one if place in two and one[place] != two[place]]
     lacking = len(one.keys() ^ two.keys())
     if lacking:
@@ -386,7 +386,7 @@ def _show(rates: Mapping[str, float]) -> str:
     return ", ".join(f"{phase}: {show_rate(lr)}" for phase, lr in rates.items())
 
 
-def numbers_of(record: RunRecord) -> dict[tuple[str, ...], tuple[str, ...]]:
+def _numbers(record: RunRecord) -> dict[tuple[str, ...], tuple[str, ...]]:
     """Return the values of each row by its key."""
     found = {}
     for row in read_run_rows(record):

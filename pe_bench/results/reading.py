@@ -4,7 +4,7 @@ Every command that shows or exports numbers reads them with `reading`, so that n
 a run without a message.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -13,11 +13,9 @@ from pathlib import Path
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.results.items import Items
 from pe_bench.results.learning_curves import Key, LearningCurve
-from pe_bench.results.merging import numbers_of
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
     baselines_of,
-    key_of,
     read_lines,
     read_records,
     read_run_curves,
@@ -137,12 +135,8 @@ def report_problem(problem: str) -> None:
 
 
 def find_problems(records: Iterable[RunRecord]) -> list[str]:
-    """Return a sentence for each run and each file of baselines that cannot be read.
-
-    Two copies of a run with different numbers are a problem, too.
-    """
-    records = list(records)
-    problems = _find_conflicts(records)
+    """Return a sentence for each run and each file of baselines that cannot be read."""
+    problems = []
     baselines: dict[Path, RunRecord] = {}
     for record in records:
         if record.status == "damaged":
@@ -184,25 +178,3 @@ def _check_baselines(path: Path) -> None:
         if seal.exists():
             read_sealed(seal, of=path.stem, limit=LARGEST)
         read_lines(path)
-
-
-def _find_conflicts(records: Sequence[RunRecord]) -> list[str]:
-    """Return a sentence for each run that has other numbers in another folder."""
-    first: dict[tuple[str, str, str], RunRecord] = {}
-    problems = []
-    for record in records:
-        if record.status != "done" or record.measures_time:
-            continue
-        known = first.setdefault(key_of(record), record)
-        if known is not record and _differ(known, record):
-            problems.append(
-                f"{known.folder} and {record.folder} have different numbers for {record.encoding} "
-                f"on {record.task}, seed {record.seed} ({record.name}): remove one of the runs"
-            )
-    return problems
-
-
-def _differ(first: RunRecord, second: RunRecord) -> bool:
-    """Return whether a number that both runs have is not the same; one may have fewer subsets."""
-    one, other = numbers_of(first), numbers_of(second)
-    return any(one[place] != other[place] for place in one.keys() & other.keys())

@@ -24,10 +24,18 @@ from pe_bench.results.views import Column, Curve, Headline
 from pe_bench.runs.baselines import write_baselines
 
 
-def test_rows_of_baselines_name_task_and_settings(tmp_path: Path) -> None:
+def test_rows_of_baselines_name_task_and_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     context = SimpleNamespace(preset="small", protocol="paper")
-    task = SimpleNamespace(context=context, data_label="text-1", baselines=lambda: {"guess": PARTS})
+    measured = {"guess": [PARTS[0], PARTS[0]]}
+    task = SimpleNamespace(
+        context=context, data_label="text-1", metrics={}, baselines=lambda: measured
+    )
     resolved: Any = SimpleNamespace(task=task, label="lm:size=3", digest=lambda: "5e77")
+    write_baselines(resolved, tmp_path)
+    assert "occurs twice: a place needs one number" in capsys.readouterr().err
+    measured["guess"] = PARTS
     write_baselines(resolved, tmp_path)
     path = baselines_path(tmp_path, "lm:size=3", "5e77")
     with path.open() as file:

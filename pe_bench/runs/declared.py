@@ -1,6 +1,7 @@
 """Checks of what a task declares, before anything is trained."""
 
 import json
+from typing import Any
 
 from pe_bench.errors import InputError
 from pe_bench.results.metrics import describe_metric
@@ -35,19 +36,26 @@ def check_declared(task: Task, label: str) -> None:
         data={"label": task.data_label},
         settings_digest="0",
         encoding_version="0",
-        headline=task.headline,
-        views=task.views,
-        metrics=dict(task.metrics),
-        axes=dict(task.axes),
-        measures_time=task.measures_time,
-        gate=task.gate,
-        max_train_axis=task.max_train_axis,
-        unavailable=dict(task.unavailable),
+        **declared_fields(task),
     )
     try:
         RunRecord.from_json(json.loads(json.dumps(record.to_json(), default=plain_number)))
     except WrongError as error:
         raise InputError(f"no record could be made of the task's runs: {error}") from None
+
+
+def declared_fields(task: Task) -> dict[str, Any]:
+    """Return the fields of a run's record that a task declares."""
+    return {
+        "headline": task.headline,
+        "views": task.views,
+        "metrics": dict(task.metrics),
+        "axes": dict(task.axes),
+        "measures_time": task.measures_time,
+        "gate": task.gate,
+        "max_train_axis": task.max_train_axis,
+        "unavailable": dict(task.unavailable),
+    }
 
 
 def _check_subsets(task: Task) -> None:

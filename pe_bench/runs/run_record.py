@@ -10,6 +10,7 @@ from pe_bench.pretrained.rotation import with_rotation
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.learning_curves import Key, LearningCurve
 from pe_bench.results.record import RunRecord, Status
+from pe_bench.runs.declared import declared_fields
 from pe_bench.runs.describe import describe_encoding, describe_task
 from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.phases import Phases
@@ -50,16 +51,9 @@ def make_record(
         options=resolved.words,
         sources=find_sources(resolved, phases.encoding),
         tuning=_find_tuning(resolved, phases),
-        headline=task.headline,
-        views=task.views,
-        metrics=dict(task.metrics),
-        axes=dict(task.axes),
-        measures_time=task.measures_time,
-        gate=task.gate,
-        max_train_axis=task.max_train_axis,
+        **declared_fields(task),
         train_length=resolved.model.train_length,
         fine_tune_length=resolved.train.length if resolved.start else None,
-        unavailable=dict(task.unavailable),
         described={
             "encoding": describe_encoding(resolved, phases.encoding),
             "task": describe_task(resolved),

@@ -311,17 +311,17 @@ def read_scores() -> Iterator[Score]:
 
 
 def _scores_of(table: Table) -> Iterator[Score]:
-    ranked = table.ranked()
-    headline = table.headline_scores().set_index("encoding")["mean"]
+    ranked = table.ranking.names
+    headline = table.ranking.scores.set_index("encoding")["mean"]
     for rank, encoding in enumerate(ranked, 1):
         yield Score(
             encoding=encoding,
             task=table.task_name,
-            what=table.label(table.headline.metric),
+            what=table.ranking.metric.label,
             mean=float(headline[encoding]),
             learned=table.learned(encoding),
             seeds=table.seeds(encoding),
-            baseline=table.best_baseline(),
+            baseline=table.ranking.best_baseline,
             best=float(headline[ranked[0]]),
             rank=rank,
             count=len(ranked),

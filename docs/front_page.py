@@ -59,10 +59,10 @@ def draw(tables: Sequence[Table]) -> tuple[Figure, str]:
     """Return the picture, best encodings first, and a digest of the numbers in it."""
     (table,) = (table for table in tables if table.about.task == MAPPED)
     view = table.views(Heatmap)[0]
-    encodings = table.ranking()
+    encodings = table.ranking.order
     figure = draw_heatmap(table, view, encodings)
     seeds = max(table.seeds(encoding) for encoding in encodings)
-    floor = table.best_baseline()
+    floor = table.ranking.best_baseline
     assert floor is not None
     given = table.describe_given([view.metric])
     set_title(
@@ -116,7 +116,7 @@ def compose(tables: Sequence[Table]) -> str:
         ],
     ]
     for table in sorted(block.tables, key=_family_first):
-        floor = _show(table, table.best_baseline())
+        floor = _show(table, table.ranking.best_baseline)
         end = find_end(table)
         scores = [_score(table, name) for name in header[3:]]
         rows.append([_heading(table), floor, "" if end is None else f"{end:g}", *scores])
@@ -126,7 +126,7 @@ def compose(tables: Sequence[Table]) -> str:
 
 def find_others(block: TaskSummary) -> list[str]:
     """Return the encodings that most tasks rank, but not all, in alphabetical order."""
-    counts = Counter(name for table in block.tables for name in table.ranked())
+    counts = Counter(name for table in block.tables for name in table.ranking.names)
     most = len(block.tables) / 2
     return sorted(name for name, n in counts.items() if most < n < len(block.tables))
 
@@ -221,14 +221,14 @@ def _family_first(table: Table) -> tuple[int, str]:
 
 def _heading(table: Table) -> str:
     family = family_of_task(table.task_name)
-    return f"{family}: {table.about.task} ({table.label(table.headline.metric, full=True)})"
+    return f"{family}: {table.about.task} ({table.ranking.metric.full_label})"
 
 
 def _score(table: Table, encoding: str) -> str:
     """Return the mean, and the number of seeds that learned if not all did; "" if not ranked."""
-    if encoding not in table.ranked():
+    if encoding not in table.ranking.names:
         return ""
-    scores = table.headline_scores()
+    scores = table.ranking.scores
     (mean,) = scores[scores["encoding"] == encoding]["mean"]
     learned, seeds = table.learned(encoding), table.seeds(encoding)
     shown = _show(table, mean)
@@ -239,7 +239,7 @@ def _show(table: Table, score: float | None) -> str:
     """Return a score with the decimals of its task."""
     if score is None:
         return ""
-    decimals = 1 if table.headline_scores()["mean"].abs().max() >= 10 else 3
+    decimals = 1 if table.ranking.scores["mean"].abs().max() >= 10 else 3
     return f"{score:.{decimals}f}"
 
 

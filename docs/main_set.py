@@ -35,9 +35,9 @@ def compose(tables: list[Table]) -> str:
     """Return the table, the largest ratio first."""
     rows = []
     for table in tables:
-        encodings = [name for name in table.ranked() if ":" not in name]  # default options
+        encodings = [name for name in table.ranking.names if ":" not in name]  # default options
         signal = measure_signal(table, encodings)
-        floor = table.best_baseline()
+        floor = table.ranking.best_baseline
         cells = [table.task_name, str(len(encodings)), "" if floor is None else f"{floor:.1f}"]
         cells += [f"{signal.worst:.1f}", f"{signal.best:.1f}"]
         cells += [f"{signal.between:.1f}", f"{signal.within:.1f}", f"{signal.ratio:.1f}"]

@@ -111,7 +111,7 @@ def _trained_further(table: Table) -> str:
     """Return the losses after further training, as means over the seeds."""
     lengths = (2048, TRAINED, LONG, LONGEST)
     rows = []
-    for label in table.ranking():
+    for label in table.ranking.order:
         name = label.removeprefix(MODEL)
         cells = [f"{_losses(table, name, length).mean():.3f}" for length in lengths]
         record = next(record for record in table.records if record.encoding == label)
@@ -156,7 +156,7 @@ def key_contributions(table: Table) -> list[float]:
     _, shares = key_shares(table)
     cut = _documents(table, "rope", "key-tokens", TRAINED)
     found = []
-    for label in table.ranking():
+    for label in table.ranking.order:
         long = _documents(table, label.removeprefix(MODEL), "key-tokens", LONG)
         found.append(float(((long - cut) * shares).mean()))
     return [part for part in found if part < 0]
@@ -173,7 +173,7 @@ def _bytes(items: Sequence[Items], subset: str) -> Documents:
 
 def _names(losses: Table, keys: Table) -> list[str]:
     """Return the encodings of two tables: those of the first, the best first, then the others."""
-    labels = list(dict.fromkeys([*losses.ranking(), *keys.ranking()]))
+    labels = list(dict.fromkeys([*losses.ranking.order, *keys.ranking.order]))
     return [label.removeprefix(MODEL) for label in labels]
 
 

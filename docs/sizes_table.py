@@ -38,7 +38,7 @@ def compose(ladders: Sequence[Ladder]) -> str:
     for ladder in ladders:
         (label, *sizes), *rows = score_rows(ladder)
         for row in rows:
-            is_baseline = row[0] in ladder.tables[-1].baseline_names
+            is_baseline = row[0] in ladder.tables[-1].ranking.shown_baselines
             row[0] = Markdown(f"*{row[0]}*" if is_baseline else f"`{row[0]}`")
         header = [f"{ladder.tables[-1].about.task} ({label})", *sizes]
         parts.append(markdown_table(header, rows, "l" + "r" * len(sizes)))

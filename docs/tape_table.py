@@ -170,11 +170,11 @@ def describe_largest(tables: Sequence[Table]) -> str:
 def cells(verdict: Verdict) -> list[str]:
     """Return a row of the table."""
     table, difference = verdict.table, verdict.difference
-    digits = 1 if table.is_percent(table.headline.metric) else 3
-    floor = table.best_baseline()
+    digits = 1 if table.ranking.metric.is_percent else 3
+    floor = table.ranking.best_baseline
     better = "better" if verdict.first_is_better else "worse"
     return [
-        f"{table.about.task} ({table.label(table.headline.metric)})",
+        f"{table.about.task} ({table.ranking.metric.label})",
         "" if floor is None else f"{floor:.{digits}f}",
         f"{verdict.first:.{digits}f}",
         f"{verdict.second:.{digits}f}",
@@ -205,7 +205,7 @@ def compose_ablations(tables: Sequence[Table]) -> str:
         rows.append(row)
     floors: list[str] = [Markdown("*best baseline*")]
     for table in tables:
-        floor = table.best_baseline()
+        floor = table.ranking.best_baseline
         floors += [ABSENT if floor is None else f"{floor:.1f}", *[ABSENT] * 4]
     return markdown_table(header, [*rows, floors], "l" + "r" * 5 * len(tables))
 
@@ -214,7 +214,7 @@ def _ablation(table: Table, differences: Sequence[Difference], name: str) -> lis
     """Return the cells of an encoding on a task."""
     if name not in table.encodings:
         return [ABSENT] * 5
-    scores = table.headline_scores()
+    scores = table.ranking.scores
     mean = float(scores["mean"][scores["encoding"] == name].iloc[0])
     count = f"{table.learned(name)} of {table.seeds(name)}"
     for found in differences:
@@ -229,7 +229,7 @@ def compose_settings(tables: Mapping[str, Table]) -> str:
     """Return the difference of TAPE and RoPE on `mqar` in each setting, also on far lengths."""
     rows = []
     for setting, table in tables.items():
-        means = table.headline_means()
+        means = table.ranking.means
         rows.append(
             [
                 setting,
@@ -299,7 +299,7 @@ def compose_extension(tables: Sequence[Table]) -> str:
         rows.append([Markdown(row), *cells, f"{passkey.learned(label)} of {passkey.seeds(label)}"])
     floors = []
     for table, subset, metric, _, digits in places[:3]:
-        floor = _ranked_by(table, Headline(metric, subset)).best_baseline()
+        floor = _ranked_by(table, Headline(metric, subset)).ranking.best_baseline
         floors.append(f"{floor:.{digits}f}")
     rows.append([Markdown("*trigram table; guessing*"), *floors, *[ABSENT] * 3])
     columns = [

@@ -225,7 +225,7 @@ def describe(difference: Difference, table: Table) -> str:
     """Return the verdict on the first encoding of a difference."""
     if not difference.significant:
         return "same"
-    return "better" if (difference.value > 0) == table.higher_is_better else "worse"
+    return "better" if (difference.value > 0) == table.ranking.higher_is_better else "worse"
 
 
 def change(written: str) -> str:

@@ -141,7 +141,7 @@ def test_the_places_of_rnope_swa_in_the_main_set(results: Results) -> None:
     places = []
     tasks = [task for of_family in MAIN_SET.values() for task in of_family]
     for task in tasks:
-        ranked = results.table(Claim(task, "")).ranked()
+        ranked = results.table(Claim(task, "")).ranking.names
         if "rnope-swa" in ranked:
             places.append(ranked.index("rnope-swa") + 1)
     assert COUNTS[len(places)] == "five" and COUNTS[len(tasks)] == "six" and max(places) == 2

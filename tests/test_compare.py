@@ -253,7 +253,7 @@ def test_leaving_out_an_encoding_makes_no_claim_weaker(folder: str) -> None:
     for table in read_tables(ROOT / "results" / folder):
         if table.about.measures_time:
             continue
-        scores = scores_of(table, table.ranked())
+        scores = scores_of(table, table.ranking.names)
         among_all = {(one.first, one.second): one for one in compare_all(scores)}
         for place in range(len(scores.encodings)):
             names = [name for name in scores.encodings if name != scores.encodings[place]]
@@ -435,7 +435,7 @@ def test_a_partial_headline_is_not_compared(tmp_path: Path) -> None:
     assert found.values.tolist() == [[50, 50], [60, 60]] and list(found.seeds) == [0, 1]
     column = list_columns(table)[0]
     assert show_learned(table, column, "rope").startswith("0 of 2 ")
-    assert table.headline_means() == {"rope": 50, "tape": 60}
+    assert table.ranking.means == {"rope": 50, "tape": 60}
 
 
 @pytest.mark.slow

@@ -134,13 +134,13 @@ def test_the_reasons_for_the_main_set_follow_from_the_signal(
     main = {table.task_name for table in in_main_set(committed)}
     signals = {}
     for table in committed:
-        encodings = [name for name in table.ranked() if ":" not in name]
+        encodings = [name for name in table.ranking.names if ":" not in name]
         signals[table.task_name] = signal = measure_signal(table, encodings)
         if table.task_name in main:
             floor, ceiling = find_limits(table)
-            better = 1 if table.higher_is_better else -1
+            better = 1 if table.ranking.higher_is_better else -1
             assert better * signal.best > better * floor
-            assert not table.higher_is_better or signal.worst <= ceiling - 10
+            assert not table.ranking.higher_is_better or signal.worst <= ceiling - 10
             assert signal.ratio >= 2 and signal.learned >= 0.5
 
     assert all(signals[task].ratio < 2 for task in TOO_LITTLE_SIGNAL)
@@ -161,6 +161,6 @@ def test_the_reasons_for_the_main_set_follow_from_the_signal(
     assert f"a second task of {another:.0f} s does not fit" in text
 
     both = [table for table in committed if table.task_name in ("addition", "multiplication")]
-    encodings = sorted({*both[0].ranked()} & {*both[1].ranked()})
+    encodings = sorted({*both[0].ranking.names} & {*both[1].ranking.names})
     correlation = rank_correlations([task_scores(table, encodings) for table in both])[0, 1]
     assert f"(rank correlation {correlation:.1f})" in text

@@ -106,7 +106,7 @@ def test_labels_fit_and_do_not_overlap(tmp_path: Path, kind: str, width: float) 
     figures = plan_figures(table, [table])
     assert len(figures) == 1
     for _, draw in figures.values():
-        figure = draw(width, display_names(table.records), table.ranking())
+        figure = draw(width, display_names(table.records), table.ranking.order)
         assert figure.get_figwidth() == width
         check_texts(figure)
 

@@ -412,7 +412,9 @@ def test_many_encodings_have_panels_of_their_own(tmp_path: Path) -> None:
     table = read_table(tmp_path)
     figure = draw_curves(table)
     texts = [text.get_text() for axis in figure.axes for text in axis.texts]
-    ranked = [f"{rank}.\N{NO-BREAK SPACE}{name}" for rank, name in enumerate(table.ranking(), 1)]
+    ranked = [
+        f"{rank}.\N{NO-BREAK SPACE}{name}" for rank, name in enumerate(table.ranking.order, 1)
+    ]
     assert sorted(text for text in texts if ".\N{NO-BREAK SPACE}" in text) == sorted(ranked)
     assert len(figure.axes) == 4 and texts.count("trained to 16") == 4
     own = [line for axis in figure.axes for line in axis.lines if line.get_marker() != "None"]
@@ -433,7 +435,7 @@ def test_many_encodings_have_the_reference_in_bold_where_axes_are_logarithmic(
     for base in range(1, 11):
         put(tmp_path, f"rope:base={base}", CURVE, views=views)
     table = read_table(tmp_path)
-    assert not table.ranked()
+    assert not table.ranking.names
     figure = draw_curves(table, "rope:base=7")
     bold = [[line for line in axis.lines if line.get_linewidth() > 2] for axis in figure.axes]
     assert [len(lines) for lines in bold] == [1, 0, 1, 0]

@@ -161,7 +161,7 @@ def test_a_metric_has_a_title_a_unit_and_a_direction(name: str) -> None:
     if name in ("prompt_tokens", "mean_logit"):
         assert metric.higher_is_better is None
     else:
-        assert metric.higher_is_better == (metric.unit == "%" and not is_cost)
+        assert metric.higher_is_better == (metric.is_percent and not is_cost)
     for end, unit in (("_percent", "%"), ("_ms", "ms"), ("_gflops", "GFLOP"), ("_gmacs", "GMAC")):
         assert metric.unit == unit or not name.endswith(end)
 

@@ -246,7 +246,7 @@ def test_of_two_copies_of_a_run_every_reader_takes_the_later(
         put(tmp_path / folder, "rope", [replace(SCORE, value=value)], order=int(value))
     records = [record for folder in order for record in read_records(tmp_path / folder)]
     (table,) = make_tables(records)
-    assert table.headline_means() == {"rope": 2.0}
+    assert table.ranking.means == {"rope": 2.0}
     assert tidy_rows(records)["value"].to_list() == [2.0]
 
 

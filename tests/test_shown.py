@@ -144,7 +144,9 @@ def other_pictures(
     names = {name: f"{name}!" for name in times.encodings}
     quality = of_tasks(tables, "addition")
     figures = {
-        "paper costs": paper_curves.draw_paper_costs(times, quality, 3.25, names, times.ranking()),
+        "paper costs": paper_curves.draw_paper_costs(
+            times, quality, 3.25, names, times.ranking.order
+        ),
         "sizes": draw_sizes(ladder),
         "many curves": draw_curves(many, ROPE),
         "many parts": draw_scores(many),

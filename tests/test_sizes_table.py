@@ -42,7 +42,7 @@ def test_the_sentences_on_mqar(page: ModuleType) -> None:
     ) in text
     best = []
     for table in ladder.tables:
-        means = table.headline_means()
+        means = table.ranking.means
         best.append(max(means, key=lambda name: means[name]))
         assert min(means, key=lambda name: means[name]) == "nope"
     assert best == ["fire", "fire", "alibi"]
@@ -61,7 +61,7 @@ def test_the_sentences_on_perplexity(page: ModuleType) -> None:
         tuned = {record.encoding: (record.tuning or {})["task"] for record in table.records}
         assert tuned["tape"]["lr"] == tuned["rope"]["lr"]
         assert table.learned("nope") == 0
-        means = table.headline_means()
+        means = table.ranking.means
         assert sorted(means, key=lambda name: means[name])[:2] == ["alibi", "fire"]
         references = table.tidy[table.tidy["encoding"] == "unigram table"]
         place = (table.headline.subset, table.headline.metric)

@@ -53,7 +53,9 @@ def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> 
         "(95 % interval: {} to {}), of which {} come from the family of `mqar` and `recall`."
     )
     assert summary.format(*points, part) in findings_text()
-    gains = [v.difference.value for f in folders for v in f.tasks if v.table.higher_is_better]
+    gains = [
+        v.difference.value for f in folders for v in f.tasks if v.table.ranking.higher_is_better
+    ]
     assert f"between {min(gains):+.1f} and {max(gains):+.1f} points" in page_text()
     findings = findings_text()
     said = f"the {len(folders[0].tasks)} tasks of `results/quick`, [`tape`](tape.md) is better than"
@@ -89,7 +91,7 @@ def differences(table: Table) -> dict[str, Difference]:
 
 def means_of(table: Table, *names: str) -> list[str]:
     """Return scores as the page shows them."""
-    means = table.headline_means()
+    means = table.ranking.means
     labels = [name if name in means else f"tape-ablations:{name}" for name in names]
     return [f"{means[label]:.1f}" for label in labels]
 
@@ -156,7 +158,7 @@ def test_what_the_page_says_about_extension(page: ModuleType) -> None:
     found = find_block(page.PAGE.read_text(encoding="utf-8"), page.EXTENDED)
     tables = page.read_extension()
     assert found == page.compose_extension(tables), "run python docs/tape_table.py"
-    means = tables[0].headline_means()
+    means = tables[0].ranking.means
     start, alone, lora = (
         means[label.replace("TRAINED", "100 steps, batch_size 8, length 512")]
         for label in (
@@ -218,8 +220,8 @@ def test_what_the_page_says_about_absolute_positions(page: ModuleType) -> None:
     assert sinusoidal.significant and not learned.significant
     assert f"`tape` is better than `sinusoidal` (p = {sinusoidal.p_value:.3f})" in text
     assert f"from `learned` (p = {learned.p_value:.3f})" in text
-    unigram = perplexity.baseline_scores["unigram table"]
-    assert min(perplexity.headline_means()[name] for name in names) > unigram
+    unigram = perplexity.ranking.baselines["unigram table"]
+    assert min(perplexity.ranking.means[name] for name in names) > unigram
     lengths = tables["passkey"].numbers("passkey-length", "exact_match")
     found = lengths.set_index(["encoding", "length"])["mean"]
     assert f"finds {found['tape', 192]:.1f} % of the keys. At 256 tokens it finds " in text
@@ -245,7 +247,7 @@ def test_what_the_page_says_about_recall(
     assert not [one for one in found.values() if one.significant]
     assert rates(recall).keys() == {"1e-3"}
     mixed, full = means_of(recall, "mixing=all", "tape")
-    assert recall.ranked()[0] == "tape-ablations:mixing=all"
+    assert recall.ranking.names[0] == "tape-ablations:mixing=all"
     text = page_text()
     one = found["mixing=all"]
     assert (
@@ -305,7 +307,7 @@ def test_what_the_page_says_about_equal_rates(
         "is possible. On 512 and 1,024 tokens, they are {} and {} (post hoc".format(*intervals)
     ) in text
     for name in low.encodings:  # "better in distribution is worse out of distribution"
-        assert low.headline_means()[name] > high.headline_means()[name]
+        assert low.ranking.means[name] > high.ranking.means[name]
         losses = [median(final_losses(table, name)) for table in (low, high)]
         assert losses[0] > losses[1]
         assert all(table.learned(name) == table.seeds(name) == 5 for table in (low, high))
@@ -384,9 +386,9 @@ def test_what_the_page_says_about_tape_without_updates(
     (table,) = (table for table in tables if table.about.adaptation is not None)
     (found,) = compare_table(table, "tape -> tape").to_reference
     assert found.first == "tape -> rope" and found.significant and found.seeds == 5
-    means = table.headline_means()
+    means = table.ranking.means
     trained = ablations[page.TUNED][0]
-    assert f"trained with `rope` has {trained.headline_means()['rope']:.1f} %" in text
+    assert f"trained with `rope` has {trained.ranking.means['rope']:.1f} %" in text
     said = re.search(r"falls from ([\d.]+) to ([\d.]+) % \(([-+\d.]+) points, 95 % interval: "
                      r"([-+\d.]+) to ([-+\d.]+)\)", text)  # fmt: skip
     assert said

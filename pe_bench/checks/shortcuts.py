@@ -69,7 +69,7 @@ def search(task: Task) -> list[ShortcutScore]:
     if not baselines:
         raise NotApplicable("it has no baselines, because it does not train on its questions")
     metric = task.metrics.get(task.headline.metric, METRICS.get(task.headline.metric))
-    percent = metric is not None and metric.unit == "%"
+    percent = metric is not None and metric.is_percent
     if not percent and (metric is None or metric.higher_is_better is not False):
         raise NotApplicable(f"the best value of {task.headline.metric} is not known")
     ceiling = 100.0 if percent else 0.0

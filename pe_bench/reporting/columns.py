@@ -138,7 +138,7 @@ def show_learned(table: Table, headline: NumberColumn, encoding: str) -> str:
 
     A seed with a partial headline does not count, because a part of the task says nothing.
     """
-    if not table.is_gated or encoding not in table.ranked():
+    if not table.is_gated or encoding not in table.ranking.names:
         return ABSENT
     number = headline.of[encoding]
     learned, seeds = number["learned_seeds"], number["seeds"]
@@ -169,12 +169,12 @@ def _column(
 ) -> NumberColumn:
     """Return a column. Its heading names the metric, unless the first column has the same."""
     about = table.metric(metric)
-    heading = f"{shorten(name)} ({table.label(metric, full=first)})"
+    heading = f"{shorten(name)} ({about.full_label if first else about.label})"
     if name == about.title:
-        heading = f"{name} ({about.unit} {table.arrow(metric)})"
+        heading = f"{name} ({about.unit} {about.arrow})"
     if metric == table.headline.metric and not first:
-        heading = f"{shorten(name)} {table.arrow(metric)}".strip()
-    return NumberColumn(heading, name, metric, numbers, about.unit == "%", signed=metric == DAMAGE)
+        heading = f"{shorten(name)} {about.arrow}".strip()
+    return NumberColumn(heading, name, metric, numbers, about.is_percent, signed=metric == DAMAGE)
 
 
 def _without_lengths(numbers: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,7 @@ def make_costs(table: Table, tables: Sequence[Table]) -> list[CostChart]:
     The cost is the measured time for a table of times, otherwise the training time.
     """
     if table.about.measures_time:
-        costs = table.headline_means()
+        costs = table.ranking.means
         label = _headline_label(table)
         return [
             _cost_chart(other, costs, label, other.heading) for other in find_quality(table, tables)
@@ -28,7 +28,7 @@ def make_costs(table: Table, tables: Sequence[Table]) -> list[CostChart]:
         known = [value for value in own if value]
         if known:
             seconds[encoding] = statistics.median(known)
-    if len(seconds.keys() & table.headline_means().keys()) < FEWEST:
+    if len(seconds.keys() & table.ranking.means.keys()) < FEWEST:
         return []
     label = "seconds of training, median over seeds ↓"
     says = "Wall time of the runs above, including whatever else their machine did"
@@ -37,15 +37,15 @@ def make_costs(table: Table, tables: Sequence[Table]) -> list[CostChart]:
 
 def find_quality(table: Table, tables: Sequence[Table]) -> list[Table]:
     """Return the tables of quality that share encodings with a table of times."""
-    timed = set(table.ranked())
+    timed = set(table.ranking.names)
     others = [other for other in tables if not other.about.measures_time]
-    return [other for other in others if len(timed & set(other.ranked())) >= FEWEST]
+    return [other for other in others if len(timed & set(other.ranking.names)) >= FEWEST]
 
 
 def _cost_chart(table: Table, costs: Mapping[str, float], label: str, says: str) -> CostChart:
-    qualities = table.headline_means()
+    qualities = table.ranking.means
     points = {name: (costs[name], qualities[name]) for name in qualities if name in costs}
-    baseline = table.best_baseline()
+    baseline = table.ranking.best_baseline
     ys = [y for _, y in points.values()]
     ys += [] if baseline is None else [baseline]
     xs = [x for x, _ in points.values()]
@@ -66,4 +66,4 @@ def _cost_chart(table: Table, costs: Mapping[str, float], label: str, says: str)
 
 
 def _headline_label(table: Table) -> str:
-    return f"{table.headline.subset}: {table.label(table.headline.metric)}"
+    return f"{table.headline.subset}: {table.ranking.metric.label}"

@@ -40,7 +40,7 @@ def make_curves(table: Table) -> list[CurveChart]:
                 title=title_curve(table, view),
                 says=_describe_end(table, view, series[number], lengths[-1]),
                 x=view.x or table.axis("length"),
-                y=table.label(view.metric),
+                y=table.metric(view.metric).label,
                 log_x=log,
                 log_y=view.log_y,
                 x_limits=x_limits,
@@ -96,7 +96,7 @@ def make_scores(table: Table) -> ScoreChart | None:
         ticks=["\n".join(lines) for lines in ticks],
         x=", ".join(x_names),
         y=_common_label(table, shown),
-        percent=all(map(table.is_percent, metrics)),
+        percent=all(table.metric(name).is_percent for name in metrics),
         y_limits=layout.pad(min(0.0, *ends), max(0.0, *ends), by=0.02),
         trained=_marks(marks, (-0.5, len(known) - 0.5)),
         baselines=baselines,
@@ -184,7 +184,7 @@ def _point(table: Table, x: float, row: Mapping[Any, Any]) -> Point:
     low, high = float(row["ci_low"]), float(row["ci_high"])
     if table.has_seeds:
         low, high = mean - float(row["sd"]), mean + float(row["sd"])
-        if table.is_percent(row["metric"]):
+        if table.metric(row["metric"]).is_percent:
             low, high = max(low, min(mean, 0.0)), min(high, max(mean, 100.0))
     return Point(float(x), mean, low, high, int(row["seeds"]))
 
@@ -219,7 +219,7 @@ def _curve_limits(
         name = f"{number}"
         if view.log_y:
             name = f"log {view.metric}"
-        elif table.is_percent(view.metric):
+        elif table.metric(view.metric).is_percent:
             name = "%"
         names.append(name)
         ends = groups.setdefault(name, [])
@@ -255,7 +255,7 @@ def _describe_end(
     if last[best] == last[worst]:
         return ""
     unit = f" {metric.unit}" if metric.unit else ""
-    digits = 1 if metric.unit == "%" else 3
+    digits = 1 if metric.is_percent else 3
     return (
         f"At {length:,.0f} the best mean is that of {best} ({last[best]:.{digits}f}{unit}), the "
         f"last that of {worst} ({last[worst]:.{digits}f}{unit})"
@@ -281,11 +281,11 @@ def _length_of(table: Table, view: Column) -> float | None:
 
 def _common_label(table: Table, views: Sequence[Column]) -> str:
     """Return a label for the axis of one metric or several."""
-    labels = {table.label(view.metric) for view in views}
+    labels = {table.metric(view.metric).label for view in views}
     if len(labels) == 1:
         return labels.pop()
     units = {table.metric(view.metric).unit for view in views}
-    arrows = {table.arrow(view.metric) for view in views}
+    arrows = {table.metric(view.metric).arrow for view in views}
     unit = units.pop() if len(units) == 1 else ""
     arrow = arrows.pop() if len(arrows) == 1 else ""
     return f"score{f', {unit}' if unit else ''} {arrow}".strip()

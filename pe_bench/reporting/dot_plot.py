@@ -76,7 +76,7 @@ def draw_scores(table: Table) -> Figure:
 
 def _draw_lines(table: Table, chart: ScoreChart) -> Figure:
     """Return a panel for each part, with a line for each encoding, the best first."""
-    order = table.ranking()
+    order = table.ranking.order
     figure, axes = panels.make_panels(
         len(chart.ticks),
         per_row=PANELS_PER_ROW,

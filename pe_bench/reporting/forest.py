@@ -121,10 +121,8 @@ def _rows(found: Verdicts) -> list[ForestRow]:
     rows = []
     for name, verdict in zip(names, found.tasks, strict=True):
         table = verdict.table
-        metric = table.headline.metric
-        label = (
-            f"{name}\n{table.metric(metric).title} {table.arrow(metric)}, {table.headline.subset}"
-        )
+        metric = table.ranking.metric
+        label = f"{name}\n{metric.title} {metric.arrow}, {table.headline.subset}"
         value, low, high = verdicts.scaled(verdict)
         text = sentences.own_unit(verdict)
         rows.append(ForestRow(label, text, value, low, high, verdict.difference))

@@ -107,7 +107,7 @@ def ranked_table(table: Table, comparison: Comparison) -> str:
     for row in rows:
         label, mark, _ = row[0].partition(f" {BELOW}")
         row[0] = table.short.get(label, label) + mark
-        if row[0] in table.baseline_names:
+        if row[0] in table.ranking.shown_baselines:
             row[0] = Markdown(f"*{escape(row[0])}*")
     return markdown_table(header, rows, "l" + "r" * len(header[1:]))
 
@@ -135,9 +135,9 @@ def ranked(table: Table, comparison: Comparison) -> tuple[list[str], list[list[s
         for name, (heading, unit_size) in COSTS.items():
             if any(name in own for own in costs.values()):
                 shown.append((heading, partial(_cost, costs, name, unit_size)))
-    below = table.below_baselines()
+    below = table.ranking.below_baselines
     rows = []
-    for encoding in table.ranking():
+    for encoding in table.ranking.order:
         label = f"{encoding} {BELOW}" if encoding in below else encoding
         rows.append([label, *(cell(encoding) for _, cell in shown)])
     header = ["encoding", *(heading for heading, _ in shown)]
@@ -189,7 +189,7 @@ def _baseline_rows(table: Table, header: Sequence[str]) -> list[list[str]]:
     columns = {c.heading: c for c in list_columns(alone)}
     digits = {column.heading: column.digits for column in list_columns(table)}
     rows = []
-    for name in table.baseline_names:
+    for name in table.ranking.shown_baselines:
         row = [name]
         for heading in header[1:]:
             column = columns.get(heading)

@@ -21,7 +21,7 @@ def make_map(table: Table, view: Heatmap) -> MapChart:
     grids = cells.reindex(every).to_numpy(float).reshape(len(names), len(ys), len(xs))
     series = dict(zip(names, grids.tolist(), strict=True))
     limits = (0.0, 100.0)
-    if not table.is_percent(view.metric):
+    if not table.metric(view.metric).is_percent:
         limits = (float(numbers["mean"].min()), float(numbers["mean"].max()))
     return MapChart(
         title=view.title,
@@ -29,7 +29,7 @@ def make_map(table: Table, view: Heatmap) -> MapChart:
         ys=ys,
         x=table.axis("second"),
         y=table.axis("length"),
-        z=table.label(view.metric),
+        z=table.metric(view.metric).label,
         limits=limits,
         x_ticks=layout.even_ticks(xs),
         y_ticks=layout.even_ticks(ys),

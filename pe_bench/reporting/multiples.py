@@ -134,8 +134,8 @@ def draw_multiples(table: Table, reference: str = "") -> Figure:
 def _lay_out(table: Table, charts: int) -> Layout:
     together = max(1, COLUMNS // charts)
     width = max(1.9, min(2.8, 11.0 / charts)) if together == 1 else 2.8
-    order = table.ranking()
-    ranked = enumerate(table.ranked(), 1)
+    order = table.ranking.order
+    ranked = enumerate(table.ranking.names, 1)
     ranks = {encoding: f"{rank}.\N{NO-BREAK SPACE}" for rank, encoding in ranked}
     labels = {}
     for encoding, label in zip(order, short_labels(table, order), strict=True):
@@ -261,7 +261,7 @@ def _write_above(axis: Axes, y: float, label: str) -> None:
 
 def _key(table: Table, baselines: Collection[str], bold: str) -> str:
     """Return a sentence that replaces a legend."""
-    first = "The best first" if table.ranked() else "In alphabetical order"
+    first = "The best first" if table.ranking.names else "In alphabetical order"
     parts = [first, "grey: all others", f"bars: {describe_bars(table)}"]
     if bold in table.encodings:
         parts.insert(2, f"bold: {bold}")

@@ -29,13 +29,13 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
             "rank: the best and the worst possible rank; encodings that share a letter "
             "do not differ significantly."
         )
-    if table.baseline_names:
-        names = ", ".join(table.baseline_names)
+    if table.ranking.shown_baselines:
+        names = ", ".join(table.ranking.shown_baselines)
         marks.append(
             "Chance and the strongest baseline, which only count training batches and are not "
             f"ranked: {names}."
         )
-        if table.below_baselines():
+        if table.ranking.below_baselines:
             marks.append(f"{BELOW}: not better than the strongest baseline.")
     marks += _describe_damage(table)
     marks += describe_other_data(table.records)
@@ -47,15 +47,14 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
 
 def write_notes(table: Table) -> str:
     """Return the notes below a table, a line each."""
-    headline = table.headline
     known = known_problems.find(table.about.settings_digest)
     lines = [f"Known problem: {problem}" for problem in known]
     lines += describe_other_data(table.records)
     if table.differences:
         settings = ", ".join(f"{key}={value}" for key, value in table.differences.items())
         lines.append(f"Differs from other tables of this title in: {settings}.")
-    metric = table.title_of(headline.metric, full=True)
-    ranked = "Ranked by" if table.ranked() else "Not ranked: no run has"
+    metric = table.ranking.metric.title_and_unit
+    ranked = "Ranked by" if table.ranking.names else "Not ranked: no run has"
     lines.append(
         f"{ranked} the first column of scores. All columns are means over all seeds. Columns "
         f"without a metric: {metric}. ↑: higher is better, ↓: lower is better; ID, OOD: in and out "
@@ -144,13 +143,13 @@ def unfinished_runs(records: Sequence[RunRecord]) -> str:
 
 def _describe_baselines(table: Table) -> list[str]:
     """Explain the rows of baselines and the mark of encodings that do not beat them."""
-    if not table.baseline_names:
+    if not table.ranking.shown_baselines:
         return []
     line = (
         "In italics: chance and the strongest baseline, which only count training batches and are "
         "not ranked."
     )
-    below = table.below_baselines()
+    below = table.ranking.below_baselines
     if below:
         line += f" {BELOW}: not better than the strongest baseline."
     return [line]

@@ -52,7 +52,7 @@ def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Compariso
     """Compare the encodings that a table ranks. The comparison of a table of times is empty."""
     if table.about.measures_time:  # seeds are repetitions of a measurement
         return Comparison("", [], [], {}, {}, with_items=False)
-    ranking = table.ranked()
+    ranking = table.ranking.names
     scores = scores_of(table, ranking)
     reference = find_label(reference, ranking)
     others = [name for name in ranking if reference and name != reference]
@@ -60,7 +60,7 @@ def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Compariso
     pairs = comparison.compare_all(scores)
     ranks: dict[str, tuple[int, int]] = {}
     if any(difference.tested for difference in pairs):
-        direction = table.higher_is_better
+        direction = table.ranking.higher_is_better
         ranks = comparison.rank_intervals(ranking, pairs, higher_is_better=direction)
     letters = comparison.letters(ranking, pairs)
     with_items = scores.resampled is not None
@@ -82,8 +82,8 @@ def difference_rows(table: Table, found: Comparison) -> list[list[str]]:
     """Return heading and cells of the differences to the reference; empty with single seeds."""
     if not any(difference.seeds > 1 for difference in found.to_reference):
         return []
-    digits = table.headline_digits
-    heading = f"minus {found.reference} ({table.label(table.headline.metric)})"
+    digits = table.ranking.digits
+    heading = f"minus {found.reference} ({table.ranking.metric.label})"
     rows = [["encoding", heading, *DIFFERENCE_HEADER]]
     for difference in found.to_reference:
         interval = ABSENT
@@ -144,7 +144,7 @@ def _verdict(table: Table, difference: Difference) -> str:
         return "not tested"
     if not difference.significant:
         return "not significant"
-    return "better" if (difference.value > 0) == table.higher_is_better else "worse"
+    return "better" if (difference.value > 0) == table.ranking.higher_is_better else "worse"
 
 
 def describe_basis(found: Comparison) -> list[str]:

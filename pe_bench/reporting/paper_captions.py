@@ -58,8 +58,8 @@ def describe_figure(table: Table, title: str) -> str:
         parts.append("One seed, with 95 % intervals over items.")
     if any(table.learned(name) == 0 for name in table.encodings):
         parts.append("Hollow and dashed: no seed learned the training task.")
-    if table.baseline_names:
-        parts.append(f"Best baseline: {table.baseline_names[-1]}.")
+    if table.ranking.shown_baselines:
+        parts.append(f"Best baseline: {table.ranking.shown_baselines[-1]}.")
     shown = [view.metric for view in table.views(Curve)]
     given = table.describe_given(shown or [view.metric for view in table.views(Column)])
     parts += [f"{given[0].upper()}{given[1:]}."] if given else []
@@ -194,7 +194,7 @@ def _describe_baselines(tables: Sequence[Table], rows: Collection[str]) -> list[
     chance: dict[str, list[str]] = {}
     strongest: dict[str, list[str]] = {}
     for table in tables:
-        names = table.baseline_names
+        names = table.ranking.shown_baselines
         if names:
             chance.setdefault(find_chance(names), []).append(table.about.task)
             strongest.setdefault(names[-1], []).append(table.about.task)

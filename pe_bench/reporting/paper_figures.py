@@ -57,7 +57,7 @@ def save_figures(
     written = []
     for table in tables:
         shown = display_names(table.records, names)
-        order = [name for name in encodings if name in shown] or table.ranking()
+        order = [name for name in encodings if name in shown] or table.ranking.order
         for name, (caption, draw) in plan_figures(table, tables).items():
             stem = slug(f"{table.name}-{name}") if name else table.name
             files = {kind: folder / f"{stem}.{kind}" for kind in FORMATS}

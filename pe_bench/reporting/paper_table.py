@@ -94,7 +94,7 @@ class Score:
         if known and name == CHANCE:
             name = find_chance([*known])
         elif known and name == STRONGEST:
-            name = find_strongest(known, higher_is_better=self.table.higher_is_better)
+            name = find_strongest(known, higher_is_better=self.table.ranking.higher_is_better)
         value = known.get(name)
         return Cell(ABSENT if value is None else _show(value, self.digits))
 
@@ -234,7 +234,7 @@ def _headlines(tables: Sequence[Table]) -> list[Score]:
     """Return the headline of each table."""
     found = []
     for table in tables:
-        lines = (table.about.task, table.label(table.headline.metric))
+        lines = (table.about.task, table.ranking.metric.label)
         found.append(Score(table, list_columns(table)[0], lines, is_headline=True))
     return found
 
@@ -243,7 +243,7 @@ def _scores_of_a_task(table: Table) -> list[Score]:
     """Return all scores of a table, the headline first."""
     found = []
     for place, column in enumerate(list_columns(table)):
-        label = table.label(column.metric)
+        label = table.metric(column.metric).label
         name = shorten(column.name)
         lines = (label,) if column.name == table.metric(column.metric).title else (name, label)
         found.append(Score(table, column, lines, is_headline=place == 0))
@@ -254,7 +254,7 @@ def _order(tables: Sequence[Table]) -> list[str]:
     """Return the encodings from best to worst, by their mean rank over the tables."""
     ranks: dict[str, list[float]] = {}
     for table in tables:
-        for place, name in enumerate(table.ranking()):
+        for place, name in enumerate(table.ranking.order):
             ranks.setdefault(name, []).append(place / len(table.encodings))
 
     def key(name: str) -> tuple[int, float, str]:
@@ -268,7 +268,7 @@ def _baseline_names(scores: Sequence[Score]) -> list[str]:
     """Return the names of the rows of baselines: names of one task, or `CHANCE`, `STRONGEST`."""
     tables = [score.table for score in scores]
     if all(table is tables[0] for table in tables):
-        return tables[0].baseline_names
+        return tables[0].ranking.shown_baselines
     names: dict[tuple[str, ...], str] = {}  # by the cells of the row; equal rows are shown once
     for name in (CHANCE, STRONGEST):
         cells = tuple(score.baseline_cell(name).text for score in scores)

@@ -68,8 +68,8 @@ def measure_signal(table: Table, encodings: Sequence[str]) -> Signal:
     return Signal(
         between=math.sqrt(max(0.0, variance(means) - from_seeds)),
         within=within,
-        worst=min(means) if table.higher_is_better else max(means),
-        best=max(means) if table.higher_is_better else min(means),
+        worst=min(means) if table.ranking.higher_is_better else max(means),
+        best=max(means) if table.ranking.higher_is_better else min(means),
         learned=sum(map(table.learned, encodings)) / len(runs),
         seconds=median(training_seconds(record) for record in runs),
     )
@@ -80,14 +80,14 @@ def describe_sensitivity(table: Table) -> list[str]:
 
     A table that is saturated or at its floor is marked: it cannot show a difference.
     """
-    names = table.ranked()
+    names = table.ranking.names
     counts = np.isfinite(headline_scores(table, names).values).sum(1)  # (E,)
     encodings = [name for name, count in zip(names, counts, strict=True) if count > 1]
     if len(encodings) < FEWEST_ENCODINGS or not has_model_scores(table):
         return []
     signal = measure_signal(table, encodings)
     line = (
-        f"Signal: standard deviation {signal.between:.2g} {table.unit_of_difference} between "
+        f"Signal: standard deviation {signal.between:.2g} {table.ranking.unit} between "
         f"encodings, {signal.within:.2g} between the seeds of an encoding"
     )
     line += f", ratio {signal.ratio:.1f}." if math.isfinite(signal.ratio) else "."
@@ -106,8 +106,8 @@ def _describe_ends(table: Table, signal: Signal) -> list[str]:
     floor, ceiling = find_limits(table)
     if find_end(table) is not None and (signal.worst - floor) / (ceiling - floor) >= SATURATED:
         return ["Saturated: all encodings are close to the ceiling."]
-    baseline = table.best_baseline()
-    sign = 1 if table.higher_is_better else -1
+    baseline = table.ranking.best_baseline
+    sign = 1 if table.ranking.higher_is_better else -1
     if baseline is not None and sign * signal.best <= sign * baseline:
         return ["At its floor: no encoding is better than the best baseline."]
     return []
@@ -130,8 +130,8 @@ def describe_power(table: Table, seeds: int) -> str:
     typical, largest = (effect_to_show(seeds, of) for of in (median(spreads), max(spreads)))
     if typical is None or largest is None:
         return f"none; a test needs {FEWEST_SEEDS} seeds"
-    metric = table.metric(table.headline.metric)
-    unit = "points" if table.is_percent(table.headline.metric) else metric.unit
+    metric = table.ranking.metric
+    unit = "points" if metric.is_percent else metric.unit
     most = f" ({largest:.2g} for the pair that varies most)" if len(spreads) > 1 else ""
     amount = f"{typical:.2g} {unit} of {metric.title}" if unit else f"{typical:.2g} {metric.title}"
     return f"{amount}{most}, {seeds} seeds"
@@ -139,7 +139,7 @@ def describe_power(table: Table, seeds: int) -> str:
 
 def find_spreads(table: Table) -> list[float]:
     """Return the standard deviation over seeds of the difference of each pair of encodings."""
-    values = headline_scores(table, table.ranked()).values  # (E, S)
+    values = headline_scores(table, table.ranking.names).values  # (E, S)
     found = []
     for one, other in combinations(values, 2):
         differences = one - other

@@ -182,8 +182,8 @@ def title(found: Verdicts) -> str:
 def own_unit(verdict: Verdict) -> str:
     """Return the difference with its interval in the task's unit, for a picture."""
     difference = verdict.difference
-    digits = verdict.table.headline_digits
-    text = f"{difference.value:+.{digits}f} {verdict.table.unit_of_difference}"
+    digits = verdict.table.ranking.digits
+    text = f"{difference.value:+.{digits}f} {verdict.table.ranking.unit}"
     if not difference.has_interval:
         return text
     return f"{text} ({difference.low:+.{digits}f} to {difference.high:+.{digits}f})"
@@ -236,25 +236,25 @@ def _amount(verdict: Verdict) -> str:
     value = verdict.difference.value
     table = verdict.table
     more = "more" if value >= 0 else "less"
-    metric = table.metric(table.headline.metric)
-    size = f"{abs(value):.{table.headline_digits}f}"
-    if table.is_percent(table.headline.metric):
+    metric = table.ranking.metric
+    size = f"{abs(value):.{table.ranking.digits}f}"
+    if metric.is_percent:
         return f"{size} points {more} {metric.title}"
     unit = f" {metric.unit}" if metric.unit else ""
     return f"{size}{unit} {more} {metric.title}"
 
 
 def _numbers(verdict: Verdict) -> str:
-    digits = verdict.table.headline_digits
-    unit = verdict.table.metric(verdict.table.headline.metric).unit
+    digits = verdict.table.ranking.digits
+    unit = verdict.table.ranking.metric.unit
     after = f" {unit}" if unit else ""
-    better = "" if verdict.table.higher_is_better else ", lower is better"
+    better = "" if verdict.table.ranking.higher_is_better else ", lower is better"
     return f"{verdict.first:.{digits}f} against {verdict.second:.{digits}f}{after}{better}"
 
 
 def _interval(verdict: Verdict) -> str:
     difference = verdict.difference
-    digits = verdict.table.headline_digits
+    digits = verdict.table.ranking.digits
     return _range(difference.low, difference.high, digits, "more", "less")
 
 

@@ -42,22 +42,24 @@ def make_size_chart(ladder: Ladder) -> CurveChart:
     Points of one size lie side by side, so that their intervals do not cover each other.
     """
     last = ladder.tables[-1]
-    percent = last.is_percent(last.headline.metric)
+    percent = last.ranking.metric.is_percent
     sizes = [float(number) for number in ladder.parameters]
     step = (sizes[-1] / sizes[0]) ** (APART / (len(sizes) - 1))
     series: dict[str, list[Point]] = {}
     for order, encoding in enumerate(ladder.encodings):
         aside = step ** (order / max(1, len(ladder.encodings) - 1) - 0.5)
         for size, table in zip(sizes, ladder.tables, strict=True):
-            scores = table.headline_scores()
+            scores = table.ranking.scores
             row = scores[scores["encoding"] == encoding].iloc[0]
             point = Point(size * aside, row["mean"], row["ci_low"], row["ci_high"], row["seeds"])
             series.setdefault(encoding, []).append(point)
     x_limits = layout.pad(sizes[0], sizes[-1], log=True, by=0.1)
     limits = {CEILING: 100.0} if percent else {}
-    kinds = ["chance", "best baseline"][-len(last.baseline_names) :]  # chance may be the best
-    for kind, name in zip(kinds, last.baseline_names, strict=False):
-        limits[f"{kind} ({name})"] = last.baseline_scores[name]
+    kinds = ["chance", "best baseline"][
+        -len(last.ranking.shown_baselines) :
+    ]  # chance may be the best
+    for kind, name in zip(kinds, last.ranking.shown_baselines, strict=False):
+        limits[f"{kind} ({name})"] = last.ranking.baselines[name]
     baselines = []
     for name, y in limits.items():
         baselines.append(Baseline(name, [(x, y) for x in x_limits]))
@@ -75,7 +77,7 @@ def make_size_chart(ladder: Ladder) -> CurveChart:
         title="",
         says="",
         x="parameters of the model, without the encoding",
-        y=f"{last.headline.subset}: {last.label(last.headline.metric)}",
+        y=f"{last.headline.subset}: {last.ranking.metric.label}",
         log_x=True,
         log_y=False,
         x_limits=x_limits,

@@ -133,7 +133,7 @@ def _comparable(tables: list[Table]) -> list[Table]:
 
 def _in_common(tables: Sequence[Table]) -> list[str]:
     """Return the encodings that all tables rank, the best in the last one first."""
-    ranked = [table.ranked() for table in tables]
+    ranked = [table.ranking.names for table in tables]
     found = []
     for name in ranked[-1]:
         if all(name in names for names in ranked):
@@ -175,7 +175,7 @@ def describe_sizes(ladders: Sequence[Ladder], pictures: Sequence[str] = ()) -> s
     for place, ladder in enumerate(ladders):
         header, *rows = score_rows(ladder)
         for row in rows:
-            if row[0] in ladder.tables[-1].baseline_names:
+            if row[0] in ladder.tables[-1].ranking.shown_baselines:
                 row[0] = Markdown(f"*{escape(row[0])}*")
         parts.append(f"### {escape(ladder.title)}")
         parts.append("\n".join(map(escape, describe_ladder(ladder))))
@@ -203,19 +203,19 @@ def summary_rows(ladders: Sequence[Ladder]) -> list[list[str]]:
 def score_rows(ladder: Ladder) -> list[list[str]]:
     """Return heading and cells of the scores at each size, encodings before baselines."""
     last = ladder.tables[-1]
-    label = last.label(last.headline.metric)
+    label = last.ranking.metric.label
     header = [label, *(f"{number:,} parameters" for number in ladder.parameters)]
     rows = []
     for name in ladder.encodings:
         rows.append([name, *(show_score(table, name) for table in ladder.tables)])
-    for name in last.baseline_names:
+    for name in last.ranking.shown_baselines:
         rows.append([name, *(_show_baseline(table, name) for table in ladder.tables)])
     return [header, *rows]
 
 
 def show_score(table: Table, encoding: str) -> str:
     """Return a mean with its interval over seeds, and how many seeds learned if not all did."""
-    scores = table.headline_scores()
+    scores = table.ranking.scores
     row = scores[scores["encoding"] == encoding].iloc[0]
     digits = _digits(table)
     text = f"{row['mean']:.{digits}f}"
@@ -239,7 +239,7 @@ def describe_ladder(ladder: Ladder) -> list[str]:
         )
     for place, table in enumerate(ladder.tables):
         size = f"{ladder.parameters[place]:,} parameters"
-        missing = [name for name in _all_encodings(ladder) if name not in table.ranked()]
+        missing = [name for name in _all_encodings(ladder) if name not in table.ranking.names]
         if missing:
             lines.append(f"Not compared: {', '.join(missing)}, without a score at {size}.")
         more = [name for name in ladder.encodings if table.seeds(name) > counts[place]]
@@ -281,9 +281,9 @@ def _describe_reversal(ladder: Ladder, found: Reversal) -> str:
     table = ladder.tables[-1]
     said = []
     for place, difference in zip(found.places, (found.first, found.second), strict=True):
-        first_is_better = (difference.value > 0) == table.higher_is_better
+        first_is_better = (difference.value > 0) == table.ranking.higher_is_better
         better = found.encodings[0 if first_is_better else 1]
-        amount = f"{abs(difference.value):.{_digits(table)}f} {table.unit_of_difference}"
+        amount = f"{abs(difference.value):.{_digits(table)}f} {table.ranking.unit}"
         said.append(f"{better} is better by {amount} at {ladder.parameters[place]:,} parameters")
     return f"{' and '.join(found.encodings)}: {', '.join(said)}."
 
@@ -310,13 +310,13 @@ def _without_size(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _show_baseline(table: Table, name: str) -> str:
     """Return the headline of a baseline."""
-    found = table.baseline_scores.get(name)
+    found = table.ranking.baselines.get(name)
     return ABSENT if found is None else f"{found:.{_digits(table)}f}"
 
 
 def _digits(table: Table) -> int:
     """Return the decimals of scores: one for percentages."""
-    return 1 if table.is_percent(table.headline.metric) else 3
+    return 1 if table.ranking.metric.is_percent else 3
 
 
 def _show_tau(tau: float) -> str:

@@ -1,6 +1,5 @@
 """Runs under equal settings, gathered into tables and ranked."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -12,7 +11,7 @@ import pandas as pd
 
 from pe_bench.reporting.degradation import DAMAGE, add_damage, describe_damage
 from pe_bench.reporting.frames import finished_runs, read_baselines, read_rows, tidy
-from pe_bench.results.baselines import find_chance, find_strongest
+from pe_bench.reporting.ranking import Ranking
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.items import Items
 from pe_bench.results.labels import shorten_labels
@@ -27,8 +26,6 @@ from pe_bench.system.files import slug
 MAX_DIFFERENCES = 60  # maximum characters of differences in a heading
 
 OTHER_PICTURES = ("quality", "training")  # names of pictures without a view
-
-ARROWS = {True: "↑", False: "↓", None: ""}
 
 AnyView = TypeVar("AnyView", Column, Curve, Heatmap, Gallery)
 
@@ -166,38 +163,6 @@ class Table:
             return describe_damage(self.about)
         return self.about.metrics.get(name) or describe_metric(name)
 
-    def title_of(self, name: str, *, full: bool = False) -> str:
-        """Return title and unit of a metric, and if `full` the input of the model."""
-        metric = self.metric(name)
-        title = metric.full_title if full else metric.title
-        return f"{title}, {metric.unit}" if metric.unit else title
-
-    def is_percent(self, name: str) -> bool:
-        """Return whether a metric is a percentage."""
-        return self.metric(name).unit == "%"
-
-    @property
-    def unit_of_difference(self) -> str:
-        """The unit of a difference of headlines: "points" of a percentage, else as of the metric.
-
-        A metric without a unit is its own.
-        """
-        metric = self.metric(self.headline.metric)
-        return "points" if self.is_percent(self.headline.metric) else metric.unit or metric.title
-
-    @property
-    def headline_digits(self) -> int:
-        """Decimals of headlines and of their differences in a comparison."""
-        return 2 if self.is_percent(self.headline.metric) else 3
-
-    def arrow(self, name: str) -> str:
-        """Return an arrow that points to better values of a metric; empty without a direction."""
-        return ARROWS[self.metric(name).higher_is_better]
-
-    def label(self, name: str, *, full: bool = False) -> str:
-        """Return title, unit and arrow of a metric, and if `full` the input of the model."""
-        return f"{self.title_of(name, full=full)} {self.arrow(name)}".strip()
-
     def describe_given(self, names: Iterable[str]) -> str:
         """Return the input of the model when metrics are measured; may be empty."""
         metrics = {name: self.metric(name) for name in names}
@@ -230,39 +195,21 @@ class Table:
         groups = self.scores.groupby(["subset", "metric"], sort=False)
         return {(str(subset), str(metric)): part for (subset, metric), part in groups}
 
-    def ranking(self) -> list[str]:
-        """Return the encodings from best to worst, by the mean of the headline over all seeds.
-
-        Encodings with a missing or partial headline come last, in alphabetical order.
-        """
-        best = self.ranked()
-        return [*best, *(name for name in self.encodings if name not in best)]
-
-    def ranked(self) -> list[str]:
-        """Return the encodings with a complete and finite headline, from best to worst."""
-        means = self.headline_means()
-        return sorted(means, key=lambda encoding: means[encoding], reverse=self.higher_is_better)
-
-    def headline_scores(self) -> pd.DataFrame:
-        """Return the scores of the headline: the mean if there is one, else points of a curve.
-
-        Partial means are left out.
-        """
-        scores = self.numbers(self.headline.subset, self.headline.metric)
+    @cached_property
+    def ranking(self) -> Ranking:
+        """Its encodings and baselines by the headline."""
+        headline = self.headline
+        scores = self.numbers(headline.subset, headline.metric)
         scores = scores[scores["status"] != "partial"]
         means = scores[scores["length"].isna()]
-        return scores if means.empty else means
-
-    def headline_means(self) -> dict[str, float]:
-        """Return the headline of each ranked encoding, if finite."""
-        return dict(self._headline_means)
-
-    @cached_property
-    def _headline_means(self) -> dict[str, float]:
-        scores = self.headline_scores()
-        ranked = scores[scores["status"] == "ranked"]
-        pairs = zip(ranked["encoding"], ranked["mean"].astype(float), strict=True)
-        return {str(encoding): mean for encoding, mean in pairs if math.isfinite(mean)}
+        baselines = select(self.baselines, headline.subset, headline.metric)
+        baselines = baselines[baselines["length"].isna()]
+        return Ranking(
+            self.metric(headline.metric),
+            scores if means.empty else means,
+            dict(zip(baselines["encoding"], baselines["mean"].astype(float), strict=True)),
+            self.encodings,
+        )
 
     @cached_property
     def items(self) -> list[list[Items]]:
@@ -273,44 +220,6 @@ class Table:
     def learning_curves(self) -> list[dict[Key, LearningCurve]]:
         """The learning curves of each record, by phase and subset."""
         return [read_curves(record) for record in self.records]
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether larger values of the headline are better."""
-        return bool(self.metric(self.headline.metric).higher_is_better)
-
-    @property
-    def baseline_names(self) -> list[str]:
-        """Names of the baselines that the table shows: chance and the strongest baseline."""
-        scores = self.baseline_scores
-        if not scores:
-            return []
-        chance = find_chance([*scores])
-        strongest = find_strongest(scores, higher_is_better=self.higher_is_better)
-        return list(dict.fromkeys([chance, strongest]))
-
-    def best_baseline(self) -> float | None:
-        """Return the best headline score of a baseline; None without baselines."""
-        scores = self.baseline_scores
-        if not scores:
-            return None
-        return scores[find_strongest(scores, higher_is_better=self.higher_is_better)]
-
-    @cached_property
-    def baseline_scores(self) -> dict[str, float]:
-        """The headline score of each baseline, in file order."""
-        scores = select(self.baselines, self.headline.subset, self.headline.metric)
-        scores = scores[scores["length"].isna()]
-        return dict(zip(scores["encoding"], scores["mean"].astype(float), strict=True))
-
-    def below_baselines(self) -> list[str]:
-        """Return the encodings that do not beat every baseline in the headline."""
-        best = self.best_baseline()
-        if best is None:
-            return []
-        scores = self.headline_scores()
-        worse = scores["mean"] <= best if self.higher_is_better else scores["mean"] >= best
-        return list(scores["encoding"][worse])
 
     def seeds(self, encoding: str) -> int:
         """Return the number of seeds of an encoding."""
@@ -327,7 +236,7 @@ class Table:
     @cached_property
     def _failures(self) -> dict[str, int]:
         """Number of seeds of each encoding that did not pass the gate of the task."""
-        scores = self.headline_scores()
+        scores = self.ranking.scores
         missing = (scores["seeds"] - scores["learned_seeds"]).groupby(scores["encoding"]).sum()
         return {str(encoding): int(count) for encoding, count in missing.items()}
 

@@ -91,7 +91,7 @@ def find_blocks(tables: Sequence[Table]) -> list[TaskSummary]:
 def block_of(tables: Sequence[Table]) -> TaskSummary:
     """Return the block of all given tables, one for each task, and the encodings that all rank."""
     assert len({table.about.task for table in tables}) == len(tables) > 0
-    ranked = [frozenset(table.headline_means()) for table in tables]
+    ranked = [frozenset(table.ranking.means) for table in tables]
     common = frozenset.intersection(*ranked)
     ordered = sorted(tables, key=lambda table: table.about.task)
     return TaskSummary(tuple(ordered), tuple(sorted(common)))
@@ -102,20 +102,22 @@ def task_scores(table: Table, encodings: Sequence[str]) -> TaskScores:
     floor, ceiling = find_limits(table)
     scores = scores_of(table, encodings)
     family = family_of_task(table.task_name)
-    return TaskScores(table.about.task, scores, table.higher_is_better, floor, ceiling, family)
+    return TaskScores(
+        table.about.task, scores, table.ranking.higher_is_better, floor, ceiling, family
+    )
 
 
 def find_limits(table: Table) -> tuple[float, float]:
     """Return the scores that become 0 and 1 when normalised, see `describe_limits`."""
-    means = table.headline_means().values()
+    means = table.ranking.means.values()
     best, worst = max(means, default=math.nan), min(means, default=math.nan)
-    if not table.higher_is_better:
+    if not table.ranking.higher_is_better:
         best, worst = worst, best
     ceiling = find_end(table)
     if ceiling is None:
         ceiling = best
-    floor = table.best_baseline()
-    sign = 1 if table.higher_is_better else -1
+    floor = table.ranking.best_baseline
+    sign = 1 if table.ranking.higher_is_better else -1
     if floor is None or not sign * floor < sign * ceiling:
         floor = worst
     if ceiling == floor:  # all encodings have the same score
@@ -125,9 +127,9 @@ def find_limits(table: Table) -> tuple[float, float]:
 
 def find_end(table: Table) -> float | None:
     """Return the best possible value of the headline: 100 %, or 0 if lower is better."""
-    if not table.higher_is_better:
+    if not table.ranking.higher_is_better:
         return 0.0
-    return 100.0 if table.is_percent(table.headline.metric) else None
+    return 100.0 if table.ranking.metric.is_percent else None
 
 
 def describe_limits(tables: Sequence[Table], scale: str = "Normalised") -> str:
@@ -157,7 +159,7 @@ def describe_block(block: TaskSummary) -> str:
     if not block.is_enough:
         return f"{heading}\n\n{notes}"
     header = ["encoding", *STANDING_HEADER, "letters"]
-    ranks = {table.about.task: table.ranked() for table in block.tables}
+    ranks = {table.about.task: table.ranking.names for table in block.tables}
     header += [f"rank in {task}" for task in ranks]
     rows = []
     for one in block.standings:
@@ -251,7 +253,7 @@ def _make_block(group: Sequence[Table]) -> TaskSummary:
 
     def first(table: Table) -> tuple[int, str, int]:
         """Return the sort key: the most encodings, then the title, then the largest model."""
-        return -len(table.headline_means()), table.title, -table.parameters
+        return -len(table.ranking.means), table.title, -table.parameters
 
     tables: dict[str, Table] = {}
     lines = []
@@ -259,7 +261,7 @@ def _make_block(group: Sequence[Table]) -> TaskSummary:
         if table.about.task in tables:
             counts = tables[table.about.task]
             is_larger = counts.parameters > table.parameters
-            as_many = len(counts.headline_means()) == len(table.headline_means())
+            as_many = len(counts.ranking.means) == len(table.ranking.means)
             what = "largest model" if is_larger and as_many else "most encodings"
             lines.append(
                 f"{table.about.task}: the table with the {what} counts, not the one with "
@@ -267,13 +269,13 @@ def _make_block(group: Sequence[Table]) -> TaskSummary:
             )
         else:
             tables[table.about.task] = table
-    ranked = {task: frozenset(table.headline_means()) for task, table in tables.items()}
+    ranked = {task: frozenset(table.ranking.means) for task, table in tables.items()}
     common = _largest_in_common(list(ranked.values()))
     kept = [task for task in ranked if common <= ranked[task]]
     for task in ranked:
         if task not in kept:
             lines.append(f"{task} is left out: too few encodings were run on it.")
-    others = sorted({name for task in kept for name in tables[task].ranked()} - common)
+    others = sorted({name for task in kept for name in tables[task].ranking.names} - common)
     if others:
         shown = ", ".join(shorten_labels(others).values())
         lines.append(f"Not ranked in all of these tasks: {shown}.")
@@ -304,7 +306,7 @@ def _list(tasks: Sequence[str], tables: Sequence[Table]) -> str:
 
 def _has_floor(table: Table) -> bool:
     """Return whether an encoding beats the best baseline, which is then normalised to 0."""
-    return table.best_baseline() == find_limits(table)[0]
+    return table.ranking.best_baseline == find_limits(table)[0]
 
 
 def _rank(order: list[str], encoding: str, block: TaskSummary) -> str:

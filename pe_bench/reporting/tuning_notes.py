@@ -39,7 +39,7 @@ def _describe(table: Table, part: str, name: str, settings: Mapping[str, Any]) -
         return f"{name}: {show_rate(train['lr'])} for every encoding (default, not tuned)."
     chosen: dict[str, None] = {}
     costs: list[float] = []
-    for encoding in table.ranking():
+    for encoding in table.ranking.order:
         for record in table.records:
             if record.encoding == encoding:
                 search = (record.tuning or {}).get(part, {})

@@ -32,7 +32,7 @@ class Verdict:
     @property
     def first_is_better(self) -> bool:
         """Whether the first is better, significantly or not."""
-        return (self.difference.value > 0) == self.table.higher_is_better
+        return (self.difference.value > 0) == self.table.ranking.higher_is_better
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def find_shared(
     tasks = []
     left_out = []
     for table in tables:
-        missing = [name for name in pair if name not in table.ranked()]
+        missing = [name for name in pair if name not in table.ranking.names]
         if missing:
             if len(missing) == 1 or {*pair} <= {*table.encodings}:
                 reasons = [f"no score of {_describe_missing(table, name)}" for name in missing]

@@ -112,7 +112,7 @@ def ratio(
         if resamples and count > 1:
             low, high = _bootstrap(above, below, resamples)
     least = 0.0 if numerators.min() >= 0 else -math.inf
-    largest = 100.0 if describe_metric(metric).unit == "%" else math.inf
+    largest = 100.0 if describe_metric(metric).is_percent else math.inf
     return Measurement(
         subset,
         metric,

@@ -1,6 +1,8 @@
 """Title, unit and direction of each metric."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+ARROWS = {True: "↑", False: "↓", None: ""}
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,31 @@ class Metric:
     def full_title(self) -> str:
         """The title, with the additional input of the model if there is one."""
         return f"{self.title} given {self.given}" if self.given else self.title
+
+    @property
+    def is_percent(self) -> bool:
+        """Whether the values are percentages."""
+        return self.unit == "%"
+
+    @property
+    def arrow(self) -> str:
+        """An arrow that points to better values; empty without a direction."""
+        return ARROWS[self.higher_is_better]
+
+    @property
+    def title_and_unit(self) -> str:
+        """The full title, and the unit if there is one."""
+        return f"{self.full_title}, {self.unit}" if self.unit else self.full_title
+
+    @property
+    def label(self) -> str:
+        """Title, unit and arrow."""
+        return replace(self, given="").full_label
+
+    @property
+    def full_label(self) -> str:
+        """Full title, unit and arrow."""
+        return f"{self.title_and_unit} {self.arrow}".strip()
 
 
 BEFORE = "the correct tokens before it"  # teacher forcing

@@ -36,7 +36,7 @@ def check_rows(rows: Sequence[Measurement], metrics: Mapping[str, Metric]) -> No
         if wrong:
             raise InputError(f"{name} has {wrong}")
         metric = metrics.get(row.metric) or describe_metric(row.metric)
-        is_percentage = metric.unit == "%" and metric.higher_is_better
+        is_percentage = metric.is_percent and metric.higher_is_better
         if is_percentage and not -ROUNDING <= row.value <= 100 + ROUNDING:
             raise InputError(f"{name} has {row.value:g} %, but a score is 0 to 100 %")
         place = (row.subset, row.metric, row.length, row.second_axis)

@@ -90,14 +90,14 @@ def _ranked_rows(
         name: (number["mean"], number["ci_low"], number["ci_high"])
         for name, number in column.of.items()
     }
-    baseline = table.best_baseline()
+    baseline = table.ranking.best_baseline
     shown = [*intervals.values(), [] if baseline is None else [baseline]]
     scale = scale_of(shown, percent=column.percent)
-    below = table.below_baselines()
+    below = table.ranking.below_baselines
     rows = []
     for row in cells:
         label = row[0].removesuffix(f" {BELOW}")
-        is_baseline = label in table.baseline_names and label not in table.encodings
+        is_baseline = label in table.ranking.shown_baselines and label not in table.encodings
         bar = None
         if not is_baseline and label in intervals:
             bar = interval_bar(scale, *intervals[label], baseline=baseline)

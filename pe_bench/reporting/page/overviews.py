@@ -62,7 +62,7 @@ def _overview(
     first = len(header) - 1
     header += [_task_heading(section.table) for section in sections]
     columns = [_headline_cells(section) for section in sections]
-    names = dict.fromkeys(name for section in sections for name in section.table.ranking())
+    names = dict.fromkeys(name for section in sections for name in section.table.ranking.order)
     rows = []
     for name in [*standings, *(name for name in names if name not in standings)]:
         cells = standings.get(name, [ABSENT] * first)
@@ -86,7 +86,7 @@ def _overview(
 
 def _task_heading(table: Table) -> str:
     """Return the task, what distinguishes the table, and unit and direction of its headline."""
-    heading = f"{table.about.task} ({table.label(table.headline.metric)})"
+    heading = f"{table.about.task} ({table.ranking.metric.label})"
     return f"{heading} · {table.distinction}" if table.differences else heading
 
 
@@ -94,7 +94,7 @@ def _headline_cells(section: TableSection) -> dict[str, tuple[str, float | None]
     """Return each encoding's headline as text, and its position from floor (0) to ceiling (1)."""
     table = section.table
     column = section.numbers[0]
-    floor, ceiling = find_limits(table) if table.ranked() else (0.0, 1.0)
+    floor, ceiling = find_limits(table) if table.ranking.names else (0.0, 1.0)
     found = {}
     for row in column.numbers.to_dict("records"):
         share = (row["mean"] - floor) / (ceiling - floor)

@@ -120,7 +120,7 @@ def _section_data(section: TableSection, tables: Sequence[Table]) -> dict[str, A
         "task": about.task,
         "commands": commands_of_encodings,
         "runs": runs,
-        "ranking": own_first(table.ranking()),
+        "ranking": own_first(table.ranking.order),
         "reference": section.comparison.reference,
         "solved": solved,
         "measuresTime": about.measures_time,

@@ -1047,12 +1047,11 @@ def test_bars_are_lines_where_there_is_no_terminal(
 
 def test_no_folder_with_data_is_written_to(tmp_path: Path) -> None:
     folders = [tmp_path / "first", tmp_path / "second"]
-    found: list[str] = []
-    problems: Any = SimpleNamespace(add=lambda label, error: found.append(str(error)))
     for folder in folders:
         folder.mkdir()
+        problems = plan._Problems()
         data = dict(zip("ab", folders, strict=True))
         options = RunOptions(cache=tmp_path / "cache", data=data)
         plan._check_folders(folder / "new", options, problems)
         sentence = f"{folder / 'new'} is inside the folder with data {folder}: give another folder"
-        assert found.pop() == f"{sentence} with --results" and not found
+        assert problems.sentences() == [f"{sentence} with --results"]

@@ -12,7 +12,7 @@ from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, SavingError
 from pe_bench.option_table import argument, option
 from pe_bench.system.console import info, warn
-from pe_bench.system.files import resolved
+from pe_bench.system.files import real_path
 
 if TYPE_CHECKING:
     from pe_bench.results.record import RunRecord
@@ -55,7 +55,7 @@ def main(values: Values) -> int:
     given = [name for name in ("task", "encoding", "label", "family") if name in values.given]
     if given and target.suffix != LATEX:
         raise InputError(f"--{given[0]} is for a table that ends in {LATEX}, not for {target}")
-    if resolved(target) == resolved(results):
+    if real_path(target) == real_path(results):
         raise InputError(f"{target} is the results folder: give another one")
     from pe_bench.reporting.frames import describe_left_out, finished_runs
     from pe_bench.results.reading import reading

@@ -100,11 +100,11 @@ def bring(like: Like, results: Path) -> list[str]:
         A sentence for every run that was not copied.
     """
     from pe_bench.results.merging import merge_folder
-    from pe_bench.system.files import check_writable, resolved, saving
+    from pe_bench.system.files import check_writable, real_path, saving
     from pe_bench.system.locks import locked
 
     check_writable(results, "--results")
-    if resolved(results) == resolved(like.folder):
+    if real_path(results) == real_path(like.folder):
         return []
     with saving(results):
         results.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, SavingError
 from pe_bench.option_table import argument, check_values, option
 from pe_bench.system.console import info
-from pe_bench.system.files import resolved
+from pe_bench.system.files import real_path
 
 WIDTH = 5.5  # inches: the text of a page in one column
 FIGURES = "figures"
@@ -67,7 +67,7 @@ def main(values: Values) -> int:
         raise InputError("both folders and --results are given: leave out --results")
     folders = options.folders or (options.results,)
     for number, folder in enumerate(folders):
-        if resolved(folder) in map(resolved, folders[:number]):
+        if real_path(folder) in map(real_path, folders[:number]):
             raise InputError(f"{folder} is given twice: leave one of them out")
     figures = values.make(FigureOptions)
     chosen = [one.name for one in OptionGroup(FigureOptions).options if one.name in values.given]

@@ -1,7 +1,9 @@
 """Planning of the runs of a grid; bad input is refused before anything is trained."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from pe_bench.checks.depth import Depths
@@ -9,7 +11,7 @@ from pe_bench.errors import CRASHES, DataError, InputError, InputErrors, SavingE
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import plugins
-from pe_bench.registry.plugins import Plugin
+from pe_bench.registry.plugins import Kind, Plugin
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.fitting import (
     describe_depths,
@@ -23,7 +25,7 @@ from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.unused_options import check_used
 from pe_bench.system.console import warn
-from pe_bench.system.files import check_writable, resolved
+from pe_bench.system.files import check_writable, real_path
 
 
 @dataclass
@@ -45,14 +47,25 @@ class _Problems:
     """Collection of input errors; equal errors are reported once, with all names they apply to."""
 
     def __init__(self) -> None:
-        self.titles: dict[str, list[str]] = {}
+        self._titles: dict[str, list[str]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._titles)
 
     def add(self, title: str, error: InputError) -> None:
-        self.titles.setdefault(str(error), []).append(title)
+        self._titles.setdefault(str(error), []).append(title)
+
+    @contextmanager
+    def collect(self, title: str = "") -> Iterator[None]:
+        """Add the input error that the body raises, and continue after the body."""
+        try:
+            yield
+        except InputError as error:
+            self.add(title, error)
 
     def sentences(self) -> list[str]:
         found = []
-        for sentence, titles in self.titles.items():
+        for sentence, titles in self._titles.items():
             names = ", ".join(dict.fromkeys(filter(None, titles)))
             found.append(f"{names}: {sentence}" if names else sentence)
         return found
@@ -67,25 +80,153 @@ def make_plan(spec: GridSpec) -> Plan:
     """
     options = spec.options
     problems = _Problems()
-    plan = Plan()
     if not spec.execution.dry_run:
         _check_folders(spec.results, options, problems)
-    try:
-        if options.tune:
+    if options.tune:
+        with problems.collect():
             options.tune.check_reported(spec.seeds)
-    except InputError as error:
-        problems.add("", error)
     factory = _make_factory(options, spec.results, spec.device, problems)
-    loaded = _load(spec.encodings, problems, factory)
+    encodings = _load(spec.encodings, "encoding", factory.encoding, problems)
+    load_task = partial(plugins.load, "task", preset=options.preset)
+    tasks = _load(spec.tasks, "task", load_task, problems)
+    resolved: list[ResolvedTask] = []
+    failures: dict[str, BaseException] = {}
     # Without the origin, tasks have other lengths and another tokenizer, and thus other errors.
-    known = options.origin is None or factory.origin is not None
-    resolved = _resolve(spec.tasks, problems, plan, factory, known=known)
+    if options.origin is None or factory.origin is not None:
+        resolved, failures = _resolve(tasks, factory, problems)
+        _check_data(failures, resolved, options, problems)
+        if len(resolved) == len(plugins.expand(spec.tasks, "task")):
+            with problems.collect():
+                check_used(options, resolved)
+    plan = _plan_runs(spec, factory, encodings, resolved, problems)
+    if problems:
+        raise InputErrors(problems.sentences())
+    plan.outcomes += _explain(failures, spec.tasks)
+    for note in plan.notes:
+        warn(note)
+    for task in resolved:
+        for subset, why in task.task.unavailable.items():
+            asked = subset in (options.subsets or ())
+            plan.outcomes.append(_skipped(f"{task.label} · {subset}", why, asked=asked))
+    return plan
+
+
+def _check_folders(results: Path, options: RunOptions, problems: _Problems) -> None:
+    """Check that results and cache can be written, and do not lie in a folder with data."""
+    for folder, remedy in ((results, "--results"), (options.cache, "PE_BENCH_CACHE")):
+        for data in options.data.values():
+            if data.is_dir() and real_path(folder).is_relative_to(real_path(data)):
+                sentence = f"{folder} is inside the folder with data {data}: give another folder"
+                problems.add("", InputError(f"{sentence} with {remedy}"))
+        if folder == options.cache and folder.is_dir():
+            continue  # a read-only cache may contain all necessary files
+        with problems.collect():
+            check_writable(folder, remedy)
+
+
+def _make_factory(
+    options: RunOptions, results: Path, device: str, problems: _Problems
+) -> RunFactory:
+    """Return the factory of the runs, without the origin if it cannot be loaded."""
+    with problems.collect("--from"):
+        return RunFactory(options, results, device)
+    return RunFactory(replace(options, origin=None, adapt={}), results, device)
+
+
+def _load(
+    specs: Sequence[str], kind: Kind, load: Callable[[str], Plugin], problems: _Problems
+) -> list[Plugin]:
+    """Return the plugins of the specs, one for each label."""
+    loaded: dict[str, Plugin] = {}
+    for spec in plugins.expand(specs, kind):
+        with problems.collect():
+            plugin = load(spec)
+            _check_label(plugin, loaded)
+            loaded.setdefault(plugin.label, plugin)
+    return list(loaded.values())
+
+
+def _resolve(
+    tasks: Sequence[Plugin], factory: RunFactory, problems: _Problems
+) -> tuple[list[ResolvedTask], dict[str, BaseException]]:
+    """Return the tasks that can be run, and why each of the others cannot.
+
+    Bad input is added to the problems. The other errors are missing data and crashes.
+    """
+    resolved: list[ResolvedTask] = []
+    failures: dict[str, BaseException] = {}
+    for plugin in tasks:
+        try:
+            resolved.append(factory.task(plugin.given))
+        except InputError as error:
+            if isinstance(error, DataError):
+                failures[plugin.label] = error
+            else:
+                problems.add(plugin.label, error)
+        except SavingError:
+            if not problems:  # otherwise `_check_folders` may have reported it
+                raise
+        except CRASHES as error:
+            failures[plugin.label] = error
+    return resolved, failures
+
+
+def _check_data(
+    failures: Mapping[str, BaseException],
+    resolved: Sequence[ResolvedTask],
+    options: RunOptions,
+    problems: _Problems,
+) -> None:
+    """Add missing data to the problems if no task has data, or a path of `--data` is wrong."""
+    wrong_path = any(not path.exists() for path in options.data.values())
+    if resolved and not wrong_path:
+        return
+    for label, error in failures.items():
+        if isinstance(error, DataError):
+            problems.add(label, error)
+
+
+def _explain(failures: Mapping[str, BaseException], specs: Sequence[str]) -> list[Outcome]:
+    """Warn of the tasks that cannot be run, and return their outcomes."""
+    outcomes = []
+    for label, error in failures.items():
+        if isinstance(error, DataError):
+            asked = "all" not in specs or label in specs
+            outcomes.append(_skipped(label, str(error), asked=asked))
+        else:
+            cause = describe_error(error)
+            warn(f"{label} failed, {cause}")
+            outcomes.append(Outcome(label, "failed", cause=cause))
+    return outcomes
+
+
+def _skipped(title: str, reason: str, *, asked: bool) -> Outcome:
+    """Warn of a task or subset that is skipped, and return its outcome.
+
+    Args:
+        title: name of the task or subset.
+        reason: why it is skipped.
+        asked: whether the user named it; the command then fails.
+    """
+    sentence = warn(f"{title}: {reason}")
+    return Outcome(title, "skipped", (sentence,) if asked else ())
+
+
+def _plan_runs(
+    spec: GridSpec,
+    factory: RunFactory,
+    encodings: Sequence[Plugin],
+    tasks: Sequence[ResolvedTask],
+    problems: _Problems,
+) -> Plan:
+    """Return the runs of the encodings on the tasks, with notes if there are no problems."""
+    plan = Plan()
     depths = Depths()
     oversights: dict[str, None] = {}  # an ordered set: several tasks may find the same oversight
-    for task in resolved:
-        adapted = [factory.adapted(encoding, task) for encoding in loaded]
+    for task in tasks:
+        adapted = [factory.adapted(encoding, task) for encoding in encodings]
         pairs = _pair(task, adapted, spec, problems)
-        if not problems.titles:
+        if not problems:
             fit = [encoding for encoding, skip in pairs if not skip]
             plan.notes += describe_depths(task, fit, depths)
             oversights |= dict.fromkeys(describe_oversights(task, fit))
@@ -94,132 +235,22 @@ def make_plan(spec: GridSpec) -> Plan:
             for encoding, skip in pairs:
                 named = "all" not in spec.encodings or encoding.spec in spec.encodings
                 plan.runs.append(PlannedRun(factory.make(encoding, task, seed), skip, named))
-    if problems.titles:
-        raise InputErrors(problems.sentences())
     plan.notes += oversights
-    for note in plan.notes:
-        warn(note)
-    for task in resolved:
-        for subset, why in task.task.unavailable.items():
-            title = f"{task.label} · {subset}"
-            sentence = warn(f"{title}: {why}")
-            asked = subset in (options.subsets or ())
-            plan.outcomes.append(Outcome(title, "skipped", (sentence,) if asked else ()))
     return plan
-
-
-def _check_folders(results: Path, options: RunOptions, problems: _Problems) -> None:
-    """Check that results and cache can be written, and do not lie in a folder with data."""
-    for folder, remedy in ((results, "--results"), (options.cache, "PE_BENCH_CACHE")):
-        for data in options.data.values():
-            if data.is_dir() and resolved(folder).is_relative_to(resolved(data)):
-                sentence = f"{folder} is inside the folder with data {data}: give another folder"
-                problems.add("", InputError(f"{sentence} with {remedy}"))
-        if folder == options.cache and folder.is_dir():
-            continue  # a read-only cache may contain all necessary files
-        try:
-            check_writable(folder, remedy)
-        except InputError as error:
-            problems.add("", error)
-
-
-def _make_factory(
-    options: RunOptions, results: Path, device: str, problems: _Problems
-) -> RunFactory:
-    """Return the factory of the runs, without the origin if it cannot be loaded."""
-    try:
-        return RunFactory(options, results, device)
-    except InputError as error:
-        problems.add("--from", error)
-        return RunFactory(replace(options, origin=None, adapt={}), results, device)
-
-
-def _load(specs: Sequence[str], problems: _Problems, factory: RunFactory) -> list[Plugin]:
-    """Return the encodings of the specs, one for each label."""
-    loaded: dict[str, Plugin] = {}
-    for spec in plugins.expand(specs, "encoding"):
-        try:
-            plugin = factory.encoding(spec)
-            _check_label(plugin, loaded)
-        except InputError as error:
-            problems.add("", error)
-        else:
-            loaded.setdefault(plugin.label, plugin)
-    return list(loaded.values())
-
-
-def _resolve(
-    specs: Sequence[str], problems: _Problems, plan: Plan, factory: RunFactory, *, known: bool
-) -> list[ResolvedTask]:
-    """Return the tasks of the specs whose data are available.
-
-    Args:
-        specs: names or files of the tasks, with options.
-        problems, plan: receive the errors and the outcomes.
-        factory: factory of the runs.
-        known: whether the origin of the runs is known; otherwise only the specs are checked.
-    """
-    options = factory.options
-    loaded: dict[str, Plugin] = {}
-    resolved: list[ResolvedTask] = []
-    missing: list[tuple[str, DataError]] = []
-    for spec in plugins.expand(specs, "task"):
-        try:
-            plugin = plugins.load("task", spec, options.preset)
-            _check_label(plugin, loaded)
-        except InputError as error:
-            problems.add("", error)
-            continue
-        if plugin.label in loaded:
-            continue
-        loaded[plugin.label] = plugin
-        if not known:
-            continue
-        try:
-            resolved.append(factory.task(spec))
-        except DataError as error:
-            missing.append((plugin.label, error))
-        except InputError as error:
-            problems.add(plugin.label, error)
-        except SavingError:
-            if not problems.titles:  # otherwise `_check_folders` may have reported it
-                raise
-        except CRASHES as error:
-            cause = describe_error(error)
-            warn(f"{plugin.label} failed, {cause}")
-            plan.outcomes.append(Outcome(plugin.label, "failed", cause=cause))
-    wrong_path = any(not path.exists() for path in options.data.values())
-    for label, reason in missing:
-        if wrong_path or not resolved:
-            problems.add(label, reason)
-        elif not problems.titles:
-            sentence = warn(f"{label}: {reason}")
-            named = "all" not in specs or label in specs
-            plan.outcomes.append(Outcome(label, "skipped", (sentence,) if named else ()))
-    if len(resolved) == len(plugins.expand(specs, "task")):
-        try:
-            check_used(options, resolved)
-        except InputError as error:
-            problems.add("", error)
-    return resolved
 
 
 def _pair(
     task: ResolvedTask, encodings: Sequence[Plugin], spec: GridSpec, problems: _Problems
 ) -> list[tuple[Plugin, str | None]]:
     """Return the encodings that fit a task's model, each with a reason to skip it or None."""
-    fits = True
-    try:
+    fits = False
+    with problems.collect(task.label):
         check_task_fits(task, spec.device, spec.options.precision, spec.shards)
-    except InputError as error:
-        problems.add(task.label, error)
-        fits = False
+        fits = True
     pairs = []
     for encoding in encodings:
-        try:
+        with problems.collect(f"{encoding.label} on {task.label}"):
             pairs.append((encoding, reason_to_skip(encoding, task, fits)))
-        except InputError as error:
-            problems.add(f"{encoding.label} on {task.label}", error)
     return pairs
 
 

@@ -90,13 +90,14 @@ def make_scores(table: Table) -> ScoreChart | None:
         shorter = sum(length <= trained for length, _ in known)
         places.setdefault(shorter - 0.5, []).append(label)
     marks = {place: ", ".join(labels) for place, labels in places.items()}
+    percent = all(table.metric(name).is_percent for name in metrics)
     return ScoreChart(
         metrics=metrics,
         parts=parts,
         ticks=["\n".join(lines) for lines in ticks],
         x=", ".join(x_names),
         y=_common_label(table, shown),
-        percent=all(table.metric(name).is_percent for name in metrics),
+        percent=percent,
         y_limits=layout.pad(min(0.0, *ends), max(0.0, *ends), by=0.02),
         trained=_marks(marks, (-0.5, len(known) - 0.5)),
         baselines=baselines,

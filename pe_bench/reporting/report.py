@@ -35,7 +35,7 @@ from pe_bench.results.reading import reading
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
 from pe_bench.system.console import progress
-from pe_bench.system.files import resolved, write_atomic
+from pe_bench.system.files import real_path, write_atomic
 from pe_bench.system.stopping import follow_parent
 
 Drawing = Callable[[], Pictures]
@@ -71,7 +71,7 @@ def write_report(
         InputErrors: some runs cannot be read; the report of all other runs is written.
     """
     folders = [results] if isinstance(results, Path) else list(results)
-    if export is not None and resolved(export) in map(resolved, folders):
+    if export is not None and real_path(export) in map(real_path, folders):
         raise InputError(f"--export {export} is the results folder: give another folder")
     with reading(*folders) as records:
         if reference is not None:

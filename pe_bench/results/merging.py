@@ -34,7 +34,7 @@ from pe_bench.system.files import (
     LARGEST,
     check_links,
     list_files,
-    resolved,
+    real_path,
     saving,
     slug,
     write_atomic,
@@ -130,15 +130,15 @@ def merge_folders(
     Raises:
         InputError: a folder is given twice, or equals the target.
     """
-    seen = [resolved(target)]
+    seen = [real_path(target)]
     for source in sources:
         if source.is_file():
             raise InputError(
                 f"{source} is a table: to send runs, write pe-bench export DIR and merge it"
             )
-        if resolved(source) in seen:
+        if real_path(source) in seen:
             raise InputError(f"{source} is given twice, or is --results: leave it out")
-        seen.append(resolved(source))
+        seen.append(real_path(source))
     for source, chosen in zip(sources, records or [None] * len(sources), strict=True):
         yield source, merge_folder(source, target, chosen)
 
@@ -254,7 +254,7 @@ def _files(record: RunRecord) -> list[Path]:
         files = list_files(record.folder)
     except OSError as error:
         raise InputError(f"{error.filename} is {error.strerror}: replace it with a file") from None
-    if not resolved(record.folder).is_relative_to(resolved(results_of(record))):
+    if not real_path(record.folder).is_relative_to(real_path(results_of(record))):
         raise InputError(f"{record.folder} is a link to another folder: give the other folder")
     found = []
     for path in files:

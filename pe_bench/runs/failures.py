@@ -1,10 +1,20 @@
 """Failures of a run: reported at once, kept in order, and retried only if that can help."""
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
-from pe_bench.errors import InputError, TimedOut, describe_error, source_line
+from pe_bench.errors import (
+    CRASHES,
+    InputError,
+    SavingError,
+    TimedOut,
+    describe_error,
+    source_line,
+)
+from pe_bench.runs.batch_stream import BatchStream
 from pe_bench.system.console import info, warn
 
 SMALLER = "a smaller --train.micro_batch needs less memory"
@@ -16,6 +26,31 @@ class SharedFailure(Exception):
 
 class FirstStepFailure(Exception):
     """The training of one subset failed before its first step, for the reason in `__cause__`."""
+
+
+@contextmanager
+def classified(subset: str | None, batches: BatchStream) -> Iterator[None]:
+    """Tell by its type which subsets the failure of a training phase concerns.
+
+    Args:
+        subset: the subset that the phase trains for; None: all subsets.
+        batches: the batches of the phase.
+
+    Raises:
+        SharedFailure: the phase trains for all subsets.
+        FirstStepFailure: the phase of one subset failed before its first step. A loss that is not
+            finite is left as it is, since it depends on the subset's data.
+    """
+    try:
+        yield
+    except (SavingError, SharedFailure, TimedOut):
+        raise
+    except CRASHES as error:
+        if subset is None:
+            raise SharedFailure from error
+        if not batches.started and not isinstance(error, FloatingPointError):
+            raise FirstStepFailure from error
+        raise
 
 
 class Failures:

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,14 +13,14 @@ from typing import Any
 from torch import Tensor
 
 from pe_bench.decoder.model import Decoder
-from pe_bench.errors import CRASHES, ChangedError, SavingError, TimedOut
+from pe_bench.errors import CRASHES, ChangedError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import digest_settings, tuning_path
 from pe_bench.runs.adaptation import take_over
 from pe_bench.runs.batch_stream import BatchStream
 from pe_bench.runs.candidates import Candidate, Trial
 from pe_bench.runs.distributed import Phase, Ranks
-from pe_bench.runs.failures import FirstStepFailure, SharedFailure
+from pe_bench.runs.failures import SharedFailure, classified
 from pe_bench.runs.initial_weights import Adapted
 from pe_bench.runs.rate_search import Search
 from pe_bench.runs.resolve import ResolvedTask
@@ -86,65 +86,47 @@ class Phases:
         """
         from pe_bench.train.training import ensure_trained  # late: Lightning takes seconds
 
-        batches = BatchStream(task, subset, seed)
         choice = choice or self.choose(task, subset)
-        title = f"{self.encoding.label} · {subset or task.label} · train"
+        batches = BatchStream(task, subset, seed)
         try:
             model = task.make_model(built(self.encoding, choice), seed)
         except CRASHES as error:
             raise SharedFailure from error
-
-        def start() -> Mapping[str, Tensor]:
-            return self._start(task, subset, seed, model)
-
-        cached = folder is None
-        folder = folder or self.checkpoint(task, subset, seed, choice)
-        identity = self.identity(task, subset, seed, choice)
-        place = f"{slug(task.label)}/{slug(self.encoding.label)}/seed{seed}"
-        log_title = f"{place}-lr{choice.lr:.3g}-{identity}"
         if watch:
             watch.model = model
+        identity = self.identity(task, subset, seed, choice)
+        if folder is None:
+            folder = self.checkpoint(task, subset, seed, choice)
+            self._label_checkpoint(folder, task, seed)
+        phase = Phase(identity, subset, seed, choice.lr, choice.value, folder)
 
         def distributed(resumes: bool) -> AbstractContextManager[ProcessGroup]:
             if self.ranks is None:
                 return nullcontext(SINGLE_PROCESS)
-            phase = Phase(identity, subset, seed, choice.lr, choice.value, folder, resumes)
-            return self.ranks.start(phase)
+            return self.ranks.start(replace(phase, resumes=resumes))
 
+        title = f"{self.encoding.label} · {subset or task.label} · train"
+        parent = f"{slug(task.label)}/{slug(self.encoding.label)}"
+        log = f"{parent}/seed{seed}-lr{choice.lr:.3g}-{identity}"
         with saving(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            if cached and not (folder / OF).exists():
-                label = f"{self.encoding.label} · {task.label} · seed {seed}"
-                (folder / OF).write_text(label, encoding="utf-8")
-        has_phase_before = task.start is not None and not self.encoding.starts_from_checkpoint
-        with locked(folder / "lock", title):
-            try:
-                if task.start and has_phase_before:
-                    self._mark_start(task.start, subset, seed)
-                trained = ensure_trained(
-                    model,
-                    batches,
-                    replace(task.train, lr=choice.lr),
-                    self._store(folder, identity, task),
-                    title=title,
-                    seed=seed,
-                    device=self.device,
-                    precision=self.precision,
-                    initial_weights=start if has_phase_before else None,
-                    distributed=distributed,
-                    logged=partial(open_logger, self.logger, self.results / FOLDER, log_title),
-                    stop=watch if self.ranks is None else None,
-                    limit=self.limit,
-                )
-            except (SavingError, SharedFailure, TimedOut):
-                raise
-            except CRASHES as error:
-                if subset is None:
-                    raise SharedFailure from error
-                if not batches.started and not isinstance(error, FloatingPointError):
-                    raise FirstStepFailure from error
-                raise
-        return model.to(self.device), trained
+        with locked(folder / "lock", title), classified(subset, batches):
+            result = ensure_trained(
+                model,
+                batches,
+                replace(task.train, lr=choice.lr),
+                self._store(folder, identity, task),
+                title=title,
+                seed=seed,
+                device=self.device,
+                precision=self.precision,
+                initial_weights=self._initial_weights(task, subset, seed, model),
+                distributed=distributed,
+                logged=partial(open_logger, self.logger, self.results / FOLDER, log),
+                stop=watch if self.ranks is None else None,
+                limit=self.limit,
+            )
+        return model.to(self.device), result
 
     def follow(self, task: ResolvedTask, phase: Phase, group: ProcessGroup) -> None:
         """Train a phase together with the first rank.
@@ -180,14 +162,14 @@ class Phases:
         Raises:
             InputError: it belongs to neither the task nor a task that this one starts from.
         """
-        place: ResolvedTask | None = task
-        while place is not None:
+        found: ResolvedTask | None = task
+        while found is not None:
             for phases in (self, self.before):
                 choice = Candidate(phase.lr, phase.value)
-                identity = phases.identity(place, phase.subset, phase.seed, choice)
+                identity = phases.identity(found, phase.subset, phase.seed, choice)
                 if identity == phase.identity:
-                    return phases, place
-            place = place.start
+                    return phases, found
+            found = found.start
         raise ChangedError
 
     @property
@@ -208,22 +190,38 @@ class Phases:
         trainable_only = self.encoding.starts_from_checkpoint and trains_some
         return CheckpointStore(folder, identity, trainable_only=trainable_only)
 
-    def _start(
+    def _initial_weights(
         self, task: ResolvedTask, subset: str | None, seed: int, model: Decoder
-    ) -> Mapping[str, Tensor]:
-        """Return the initial weights of a model, trained by the previous phase."""
-        assert task.start is not None
-        before, _ = self.before.trained(task.start, self.start_subset(subset), seed)
-        if not isinstance(self.encoding, Adapted):
-            return before.state_dict()
-        return take_over(model, before.state_dict(), self.encoding)
+    ) -> Callable[[], Mapping[str, Tensor]] | None:
+        """Return a function that trains the earlier phase and returns the weights it leads to.
 
-    def _mark_start(self, start: ResolvedTask, subset: str | None, seed: int) -> None:
-        """Mark the checkpoint that a phase starts from, so that it is kept for records of runs."""
-        folder = self.before.checkpoint(start, self.start_subset(subset), seed)
+        None: there is no earlier phase, or the weights come from a checkpoint.
+        """
+        start = task.start
+        if start is None or self.encoding.starts_from_checkpoint:
+            return None
+        start_subset = self.start_subset(subset)
+        # Records of runs name the checkpoint that a phase starts from, so it is kept.
+        folder = self.before.checkpoint(start, start_subset, seed)
         with contextlib.suppress(OSError):  # the cache may be read-only
             folder.mkdir(parents=True, exist_ok=True)
             (folder / START).touch()
+
+        def weights() -> Mapping[str, Tensor]:
+            before, _ = self.before.trained(start, start_subset, seed)
+            if not isinstance(self.encoding, Adapted):
+                return before.state_dict()
+            return take_over(model, before.state_dict(), self.encoding)
+
+        return weights
+
+    def _label_checkpoint(self, folder: Path, task: ResolvedTask, seed: int) -> None:
+        """Write what a checkpoint of the cache belongs to, for people who look at the cache."""
+        label = f"{self.encoding.label} · {task.label} · seed {seed}"
+        with saving(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if not (folder / OF).exists():
+                (folder / OF).write_text(label, encoding="utf-8")
 
     def checkpoint(
         self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate | None = None

@@ -11,7 +11,7 @@ from pe_bench.pretrained.saving import write_folder
 from pe_bench.pretrained.weight_files import find_tensors
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.record import RunRecord
-from pe_bench.system.files import list_files, resolved, saving, slug
+from pe_bench.system.files import list_files, real_path, saving, slug
 from pe_bench.system.sealed import DamagedError, set_aside
 from pe_bench.task import Vocabulary
 from pe_bench.text.tokenizer import Tokenizer
@@ -109,7 +109,7 @@ def copy_kept(record: RunRecord, folder: Path, subset: str | None = None) -> Non
     try:
         files = list_files(source)
         assert record.folder is not None
-        if not resolved(source).is_relative_to(resolved(record.folder)):
+        if not real_path(source).is_relative_to(real_path(record.folder)):
             raise OSError(errno.EINVAL, f"a link that leads out of {record.folder}", str(source))
     except OSError as error:
         raise InputError(f"{error.filename} is {error.strerror}: replace it with a file") from None

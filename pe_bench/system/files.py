@@ -165,7 +165,7 @@ def open_regular(path: Path, limit: int) -> io.BufferedReader:
         raise
 
 
-def resolved(path: Path) -> Path:
+def real_path(path: Path) -> Path:
     """Return an absolute path without links. Of links in a loop, one remains.
 
     Before Python 3.13, `Path.resolve` raises a `RuntimeError` for a loop.
@@ -187,7 +187,7 @@ def check_links(folder: Path, names: Iterable[str]) -> None:
         path = f"{folder}/{name}"
         if not os.path.islink(path):  # noqa: PTH114 - called for every file of every run
             continue
-        if not resolved(Path(path)).is_relative_to(resolved(folder)):
+        if not real_path(Path(path)).is_relative_to(real_path(folder)):
             raise OSError(errno.EINVAL, f"a link that leads out of {folder}", path)
 
 
@@ -197,10 +197,10 @@ def list_files(folder: Path) -> list[Path]:
     Raises:
         OSError: a file is a link that leads out of the folder, or not a regular file.
     """
-    root = resolved(folder)
+    root = real_path(folder)
     found = []
     for path in sorted(folder.rglob("*")):
-        if not resolved(path).is_relative_to(root):
+        if not real_path(path).is_relative_to(root):
             raise OSError(errno.EINVAL, f"a link that leads out of {folder}", str(path))
         if path.is_file():
             found.append(path)

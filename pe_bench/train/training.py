@@ -60,19 +60,15 @@ def ensure_trained(
         FloatingPointError: the loss is not finite.
         TimedOut: the time limit is over. The next call resumes the training.
     """
-    if store.trainable_only:
-        adaptation_methods.prepare(model, config, seed)
-    result = store.load_final(model)
-    if result:
-        if store.trainable_only:
-            adaptation_methods.finish(model, config)
+    result = _load_final(model, config, store, seed)
+    if result is not None:
         return result
     if initial_weights:
         model.load_state_dict(initial_weights())
     if not config.steps:  # making an untrained model is faster than reading it
         memory = environment.peak_memory("cpu")
         return TrainingResult(0, 0, 0.0, math.nan, memory, config.micro_batch)
-    if not store.trainable_only:
+    if not store.trainable_only:  # otherwise `_load_final` has prepared it
         adaptation_methods.prepare(model, config, seed)
     state = store.load_resume(model)
     if state:
@@ -95,13 +91,38 @@ def ensure_trained(
         )
     if result.steps < config.steps:
         store.discard_resume()
-        return result
+    else:
+        _save_final(model, config, store, result)
+    return result
+
+
+def _load_final(
+    model: Decoder, config: TrainConfig, store: CheckpointStore, seed: int
+) -> TrainingResult | None:
+    """Load the trained weights into a model if there are any.
+
+    A checkpoint of the trainable parameters has the weights of adapters, so the model needs the
+    adapters before it can be loaded. A full checkpoint has weights with the adapters merged.
+    """
     if not store.trainable_only:
-        adaptation_methods.finish(model, config)
-    store.save_final(model, result)
-    if store.trainable_only:
+        return store.load_final(model)
+    adaptation_methods.prepare(model, config, seed)
+    result = store.load_final(model)
+    if result is not None:
         adaptation_methods.finish(model, config)
     return result
+
+
+def _save_final(
+    model: Decoder, config: TrainConfig, store: CheckpointStore, result: TrainingResult
+) -> None:
+    """Save a trained model and merge its adapters, in the order that `_load_final` expects."""
+    if store.trainable_only:
+        store.save_final(model, result)
+        adaptation_methods.finish(model, config)
+    else:
+        adaptation_methods.finish(model, config)
+        store.save_final(model, result)
 
 
 def join_training(

@@ -121,7 +121,7 @@ def floor(task: str) -> str:
     assert isinstance(resolved, LengthGeneralizationTask)
     counted = [resolved.baseline_batch(None, step) for step in range(COUNTED)]
     size = resolved.vocabulary.vocab_size
-    baselines = Baselines(counted, size, places=resolved.autoregressive)
+    baselines = Baselines(counted, size, consecutive=resolved.autoregressive)
     correct: dict[str, float] = {}
     total = 0
     for step in range(BATCHES):

@@ -230,10 +230,10 @@ def describe_scores(scores: Sequence[Score]) -> str:
         task = score.task + (" †" if score.problems else "")
         _, options = split_label(score.encoding)
         name = f"{task}, `{options}`" if options else task
-        place = f"{score.rank} of {score.count}"
+        rank = f"{score.rank} of {score.count}"
         learned = f"{score.learned} of {score.seeds}"
         scored = [_number(score.mean), floor, _number(score.best)]
-        rows.append([name, score.what, *scored, place, learned])
+        rows.append([name, score.what, *scored, rank, learned])
     header = ["task", "metric", "mean", "best baseline", "best encoding", "rank", "seeds learned"]
     table = _table(header, rows, "llrrrrr")
     note = (

@@ -91,15 +91,15 @@ def suggest(wrong: str, right: list[str]) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Describe an exception in one line: type, message and place.
+    """Describe an exception in one line: type, message and line.
 
-    The place is the innermost line of a plugin in the traceback, or otherwise of the engine. Lines
+    The line is the innermost line of a plugin in the traceback, or otherwise of the engine. Lines
     of libraries such as torch rarely explain the cause.
     """
     message = " ".join(str(error).split())
     words = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    place = source_line(error)
-    return f"{words} ({place})" if place else words
+    line = source_line(error)
+    return f"{words} ({line})" if line else words
 
 
 def source_line(error: BaseException) -> str:
@@ -120,7 +120,7 @@ def is_library(file: str) -> bool:
         return False
     if file.startswith("<") or "site-packages" in path.parts:
         return True
-    return any(path.is_relative_to(place) for place in LIBRARIES)
+    return any(path.is_relative_to(folder) for folder in LIBRARIES)
 
 
 def _is_engine(file: str) -> bool:

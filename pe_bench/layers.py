@@ -37,7 +37,7 @@ class Layers(Encoding):
         used = sorted(set(kinds))
         self.kinds = [used.index(kind) for kind in kinds]
         self.groups = nn.ModuleList()  # instances of each encoding: one, or one for each layer
-        self.places: list[int] = []  # index of each layer's instance in its group
+        self.indices: list[int] = []  # index of each layer's instance in its group
         made: list[list[Encoding]] = []
         for kind in used:
             make = makers[kind]
@@ -51,8 +51,8 @@ class Layers(Encoding):
                 encoding.visible = visible[kind] or encoding.visible
             self.groups.append(nn.ModuleList(made[-1]))
         for layer, kind in enumerate(self.kinds):
-            place = self.kinds[:layer].count(kind)
-            self.places.append(min(place, len(made[kind]) - 1))
+            index = self.kinds[:layer].count(kind)
+            self.indices.append(min(index, len(made[kind]) - 1))
         self._combine_facts()
 
     def _combine_facts(self) -> None:
@@ -74,7 +74,7 @@ class Layers(Encoding):
 
     def at_layer(self, layer: int) -> Encoding:
         group = cast(nn.ModuleList, self.groups[self.kinds[layer]])
-        return cast(Encoding, group[self.places[layer]])
+        return cast(Encoding, group[self.indices[layer]])
 
     def overrides(self, hook: str) -> bool:
         """Return whether one of the encodings changes a hook's default."""

@@ -148,12 +148,12 @@ class Posgen(LengthGeneralizationTask):
         """Return rows of `size` numbers, with the sums after the number at `first` and later."""
         numbers = rng.integers(0, self.modulus, (rows, size))  # (N, T)
         sums = np.full((rows, size), IGNORE)  # (N, T)
-        for place in range(first, size):
-            latest = place + 1 - self.near - self.far  # last start of the far numbers
+        for index in range(first, size):
+            latest = index + 1 - self.near - self.far  # last start of the far numbers
             start = {"recurrent": latest, "chain": 0}.get(rule, latest // 2)
             far = numbers[:, start : start + self.far]  # (N, far)
-            near = numbers[:, place + 1 - self.near : place + 1]  # (N, near)
-            sums[:, place] = FIRST_NUMBER + (far.sum(1) + near.sum(1)) % self.modulus
+            near = numbers[:, index + 1 - self.near : index + 1]  # (N, near)
+            sums[:, index] = FIRST_NUMBER + (far.sum(1) + near.sum(1)) % self.modulus
         ids = np.pad(FIRST_NUMBER + numbers, ((0, 0), (1, 0)), constant_values=START)
         targets = np.pad(sums, ((0, 0), (1, 0)), constant_values=IGNORE)
         return Sequences(ids, targets != IGNORE, np.full(rows, size + 1), targets)

@@ -242,8 +242,8 @@ class Recall(LengthGeneralizationTask):
         elif orders:  # these have equal answers if every key has one value
             kinds.append(orders[step % len(orders)])
         parts = []
-        for place, kind in enumerate(kinds):
-            rows = (self.train.batch_size + (step + place) % len(kinds)) // len(kinds)
+        for index, kind in enumerate(kinds):
+            rows = (self.train.batch_size + (step + index) % len(kinds)) // len(kinds)
             if rows:
                 facts = _draw(rng, kind, rows, size, self.words, in_use)
                 parts.append(_lay_out(facts, kind))

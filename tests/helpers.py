@@ -18,7 +18,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.layers import Layers
 from pe_bench.registry import plugins
-from pe_bench.results.items import Items, Place, read_items, recompute, write_items
+from pe_bench.results.items import Items, RowKey, read_items, recompute, write_items
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
@@ -222,7 +222,7 @@ def check_items(rows: list[Measurement], items: list[Items], folder: Path) -> No
     write_items(folder / "items.parquet", items)
     values = recompute(read_items(folder / "items.parquet"))
     for row in rows:
-        place = Place(row.subset, row.metric, row.length, row.second_axis)
+        place = RowKey(row.subset, row.metric, row.length, row.second_axis)
         if row.metric in NO_MEANS:
             assert place not in values
         else:

@@ -12,7 +12,7 @@ import pandas as pd
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results import store
-from pe_bench.results.items import Items, Place, write_items
+from pe_bench.results.items import Items, RowKey, write_items
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.record import RunRecord
 from pe_bench.results.views import Column, Curve, Headline, View
@@ -76,7 +76,7 @@ def put_seeds(root: Path, encoding: str, values: Sequence[float], **changed: Any
         folder = put(root, encoding, [replace(SCORE, metric="f1", value=value)], seed,
                      headline=Headline("f1", "all"), **changed)  # fmt: skip
         each = value + np.linspace(-9, 9, 20)
-        write_items(folder / "items.parquet", [Items("test", "f1", each, groups=(Place("all"),))])
+        write_items(folder / "items.parquet", [Items("test", "f1", each, groups=(RowKey("all"),))])
 
 
 def read_table(root: Path) -> Table:

@@ -11,7 +11,7 @@ from made_runs import write_record, write_rows
 
 from pe_bench.reporting.published import Published
 from pe_bench.results import store
-from pe_bench.results.items import Items, Place, write_items
+from pe_bench.results.items import Items, RowKey, write_items
 from pe_bench.results.learning_curves import LearningCurve
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.record import RunRecord
@@ -145,7 +145,7 @@ def put(
     write_rows(folder / "rows.csv", rows, **names)
     if items:
         each = rows[0].value + np.linspace(-8, 8, 12)
-        cell = Items("cell", headline.metric, each, groups=(Place(headline.subset),))
+        cell = Items("cell", headline.metric, each, groups=(RowKey(headline.subset),))
         write_items(folder / "items.parquet", [cell])
     write_record(folder, record)
     return folder

@@ -38,7 +38,7 @@ def rows_of(*rows: list[int]) -> Batch:
 
 def test_tables_count_what_follows() -> None:
     batches = [rows_of([5, 9, 1, 2, 3], [6, 9, 1, 2, 4]), rows_of([5, 9, 1, 3, 3], [5, 9, 2, 2, 3])]
-    baselines = Baselines(batches, 10, places=True)
+    baselines = Baselines(batches, 10, consecutive=True)
     assert baselines.symbols == 4 and baselines.most_frequent == 2  # the smaller one of 2 and 3
     test = rows_of([6, 9, 1, 2, 3], [7, 9, 2, 2, 2])
     found = baselines.scores(test)
@@ -51,7 +51,7 @@ def test_tables_count_what_follows() -> None:
     # After 6 9: 1; after 9 1: 2; after 1 2: 3, as often as 4; after 9 2: 2; after 2 2: 3.
     assert correct(found["trigram table"]) == [3, 1]
     assert found["trigram table"].exact.tolist() == [1, 0]
-    one = Baselines(batches, 10, places=False)
+    one = Baselines(batches, 10, consecutive=False)
     assert correct(one.scores(test)["constant answer"]) == [1, 3]  # 2, at every place
 
 

@@ -22,7 +22,7 @@ from pe_bench.reporting.leaderboard import summarize
 from pe_bench.reporting.paired import headline_scores, scores_of
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.terminal import WIDTH, plain_table
-from pe_bench.results.items import Items, Place, write_items
+from pe_bench.results.items import Items, RowKey, write_items
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import baselines_path, write_rows
@@ -76,7 +76,7 @@ def put(
         )
         write_record(folder, record)
         each = value + np.linspace(-9, 9, 16)
-        write_items(folder / "items.parquet", [Items("a", metric, each, groups=(Place("ood"),))])
+        write_items(folder / "items.parquet", [Items("a", metric, each, groups=(RowKey("ood"),))])
 
 
 def put_baselines(root: Path, *tasks: str) -> None:
@@ -255,14 +255,14 @@ def test_leaving_out_an_encoding_makes_no_claim_weaker(folder: str) -> None:
             continue
         scores = scores_of(table, table.ranking.names)
         among_all = {(one.first, one.second): one for one in compare_all(scores)}
-        for place in range(len(scores.encodings)):
-            names = [name for name in scores.encodings if name != scores.encodings[place]]
+        for index in range(len(scores.encodings)):
+            names = [name for name in scores.encodings if name != scores.encodings[index]]
             again = scores.resampled
             kept = replace(
                 scores,
                 encodings=names,
-                values=np.delete(scores.values, place, 0),
-                resampled=None if again is None else np.delete(again, place, 1),
+                values=np.delete(scores.values, index, 0),
+                resampled=None if again is None else np.delete(again, index, 1),
             )
             for one in compare_all(kept):
                 before = among_all[one.first, one.second]
@@ -416,8 +416,8 @@ def test_the_picture_says_what_is_to_be_seen(tables: list[Table], names: tuple[s
     renderer = canvas.get_renderer()
     texts = [*axis.texts, *axis.get_yticklabels(), axis.xaxis.label, *figure.texts]
     boxes = [text.get_window_extent(renderer) for text in texts if text.get_text()]
-    for place, box in enumerate(boxes):
-        assert not any(box.overlaps(other) for other in boxes[:place]), texts[place].get_text()
+    for index, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:index]), texts[index].get_text()
     low, high = axis.get_xlim()
     ends = [x for line in axis.lines[1:-1] for x in np.ravel(line.get_xdata())]
     assert low < min(ends) and max(ends) < high

@@ -103,7 +103,7 @@ def test_another_encoding_makes_no_p_value_smaller(seeds: int) -> None:
     for ask in (compare_all, lambda some: compare(some, [(x, "A") for x in some.encodings[1:]])):
         among_all = {(one.first, one.second): one for one in ask(base)}
         for left_out in range(1, 7):
-            kept = [place for place in range(7) if place != left_out]
+            kept = [index for index in range(7) if index != left_out]
             for one in ask(SeedScores([base.encodings[k] for k in kept], values[kept])):
                 before = among_all[one.first, one.second]
                 assert one.p_value <= before.p_value and one.p_alone == before.p_alone

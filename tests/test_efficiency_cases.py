@@ -89,13 +89,13 @@ def test_layers_are_measured_at_every_length(made: Made, monkeypatch: pytest.Mon
     ]
     assert made.shorter == [[], [], [8], [8]]
     assert [name for name, _ in made.passes] == ["forward", "forward_backward"] * 4
-    for place, (name, each) in enumerate(made.passes):
+    for index, (name, each) in enumerate(made.passes):
         calls: Any = (each.subject, each.reference)
         subject, reference = (call.__self__ for call in calls)
         assert isinstance(subject.layer.encoding, NoPE)
         assert isinstance(reference.layer.encoding, RoPE)
-        assert (subject.backend, reference.backend) == (("auto", "eager")[place // 2 % 2], "auto")
-        assert subject.x.shape == reference.x.shape == (1, (8, 16)[place // 4], 16)
+        assert (subject.backend, reference.backend) == (("auto", "eager")[index // 2 % 2], "auto")
+        assert subject.x.shape == reference.x.shape == (1, (8, 16)[index // 4], 16)
         assert isinstance(subject.layer.attention.q_proj, torch.nn.Linear)  # projections
         assert [call.__name__ for call in calls] == [name, name]
         assert (each.tokens, each.steps, each.kept()) == (0, 1, None)
@@ -125,13 +125,13 @@ def test_models_are_measured_with_every_backend(
         expected += [(f"{title}, {backend}", name, backend, 12, pairs) for title in titles]
     assert of_cases(made) == expected
     assert [name for name, _ in made.passes] == [*sizes] * 2
-    for place, (name, each) in enumerate(made.passes):
+    for index, (name, each) in enumerate(made.passes):
         subject: Any = each.subject
         reference: Any = each.reference
         assert type(subject) is type(reference)
         assert isinstance(subject.model.encoding, NoPE)
         assert isinstance(reference.model.encoding, RoPE)
-        assert (subject.backend, reference.backend) == (expected[place][2], "auto")
+        assert (subject.backend, reference.backend) == (expected[index][2], "auto")
         assert getattr(subject, "new", 7) == getattr(reference, "new", 7) == 7
         assert (each.tokens, each.steps) == sizes[name]
         assert each.kept() == (subject.cache_bytes if name == "prefill" else None)

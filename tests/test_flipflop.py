@@ -28,13 +28,13 @@ def texts(sequences: Sequences) -> list[str]:
 def reads(text: str) -> list[int]:
     """Return the places of the bits after r, and assert that each is the bit last written."""
     memory, found = "", []
-    for place in range(0, len(text), 2):
-        instruction, bit = text[place], text[place + 1]
+    for index in range(0, len(text), 2):
+        instruction, bit = text[index], text[index + 1]
         if instruction == "w":
             memory = bit
         elif instruction == "r":
             assert bit == memory
-            found.append(place + 1)
+            found.append(index + 1)
     return found
 
 

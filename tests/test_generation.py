@@ -170,9 +170,9 @@ def test_a_cache_grows_and_keeps_chosen_rows(spec: str) -> None:
     torch.testing.assert_close(torch.cat(found, 1), expected[:, :6])
     rows = torch.tensor([2, 0])
     cache.select(rows)
-    for place in range(6, 10):
-        logits = model(tokens[rows, place : place + 1], cache)
-        torch.testing.assert_close(logits, expected[rows, place : place + 1])
+    for index in range(6, 10):
+        logits = model(tokens[rows, index : index + 1], cache)
+        torch.testing.assert_close(logits, expected[rows, index : index + 1])
     assert (cache.capacity, cache.filled, cache.lengths.tolist()) == (10, 10, [10, 10])
 
 

@@ -34,7 +34,7 @@ def solve(task: Indexing, row: list[int]) -> dict[int, tuple[int, int, int]]:
 
 
 def asked(targets: list[int]) -> dict[int, int]:
-    return {place: target for place, target in enumerate(targets) if target != IGNORE}
+    return {index: target for index, target in enumerate(targets) if target != IGNORE}
 
 
 @pytest.mark.parametrize(("size", "shift"), [(4, "+1"), (8, "-2"), (9, "+2"), (32, "-1")])

@@ -12,7 +12,7 @@ from pe_bench.errors import InputError
 from pe_bench.results.intervals import wilson
 from pe_bench.results.items import (
     Items,
-    Place,
+    RowKey,
     average_draws,
     read_items,
     read_labelled_items,
@@ -21,15 +21,15 @@ from pe_bench.results.items import (
 )
 from pe_bench.results.measurement import Measurement
 
-SHARE = Items("a", "accuracy", np.array([100.0, 0, 100, 100]), length=3, groups=(Place("all"),))
-RATIO = Items("b", "accuracy", np.array([100.0, 300]), np.array([2.0, 4]), groups=(Place("all"),))
+SHARE = Items("a", "accuracy", np.array([100.0, 0, 100, 100]), length=3, groups=(RowKey("all"),))
+RATIO = Items("b", "accuracy", np.array([100.0, 300]), np.array([2.0, 4]), groups=(RowKey("all"),))
 LOSS = Items("c", "perplexity", np.array([2.0, 4]), np.array([2.0, 2]), combine="exp")
 ROUGE = Items(
     "d",
     "rgm",
     np.array([[40.0, 10], [60, 30], [20, 20]]),
     clusters=np.array([5, 5, 7]),
-    groups=(Place("all", "score"),),
+    groups=(RowKey("all", "score"),),
     combine="geometric mean",
 )
 MANY = [SHARE, RATIO, LOSS, ROUGE]
@@ -38,8 +38,8 @@ MANY = [SHARE, RATIO, LOSS, ROUGE]
 def test_values_of_cells_and_summaries() -> None:
     assert [cell.value for cell in MANY] == pytest.approx([75, 400 / 6, np.exp(1.5), 800**0.5])
     found = recompute(MANY)
-    assert found[Place("all", "accuracy")] == pytest.approx((75 + 400 / 6) / 2)
-    assert found[Place("all", "score")] == found[Place("d", "rgm")] == ROUGE.value
+    assert found[RowKey("all", "accuracy")] == pytest.approx((75 + 400 / 6) / 2)
+    assert found[RowKey("all", "score")] == found[RowKey("d", "rgm")] == ROUGE.value
     assert len(found) == 6
 
 
@@ -102,10 +102,10 @@ BAD: list[dict[str, Any]] = [
     {"subset": "a\nb"},
     {"metric": "a\nb"},
     {"second_axis": "a\nb"},
-    {"groups": (Place("all"), Place("a\nb"))},
-    {"groups": (Place("all"), Place("all", "a\nb"))},
-    {"groups": (Place("all"), Place("all", second_axis="a\nb"))},
-    {"groups": (Place("all", length=-1),)},
+    {"groups": (RowKey("all"), RowKey("a\nb"))},
+    {"groups": (RowKey("all"), RowKey("all", "a\nb"))},
+    {"groups": (RowKey("all"), RowKey("all", second_axis="a\nb"))},
+    {"groups": (RowKey("all", length=-1),)},
     {"length": -1},
     {"combine": "median"},
     {"weights": np.ones(3)},

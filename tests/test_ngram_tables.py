@@ -55,7 +55,7 @@ def test_longest_matches(kinds: int) -> None:
     text = np.random.default_rng(kinds).integers(0, kinds, 90)
     for tail in (1, 7, 90):
         predicted, lengths = longest_matches(text, tail)
-        expected = [slow_match(text.tolist(), place) for place in range(90 - tail, 90)]
+        expected = [slow_match(text.tolist(), index) for index in range(90 - tail, 90)]
         assert list(zip(predicted.tolist(), lengths.tolist(), strict=True)) == expected
 
 

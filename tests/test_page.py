@@ -87,10 +87,10 @@ def read_page(root: Path) -> Reader:
 def put_tasks(root: Path) -> None:
     """Write three tasks of three encodings and three seeds, and a run that failed."""
     for number, task in enumerate(("one", "two", "three")):
-        for place, encoding in enumerate(("rope", "alibi", "nope")):
+        for index, encoding in enumerate(("rope", "alibi", "nope")):
             for seed in range(3):
-                rows = [replace(SCORE, metric="f1", value=20 + 10 * place + number + seed)]
-                rows += [replace(row, metric="f1", value=50.0 + place) for row in CURVE]
+                rows = [replace(SCORE, metric="f1", value=20 + 10 * index + number + seed)]
+                rows += [replace(row, metric="f1", value=50.0 + index) for row in CURVE]
                 views = (Column("test", "f1"), Curve("test", "f1", "by length"))
                 put(root, encoding, rows, seed, task=task, settings_digest=f"5e7{number}",
                     headline=Headline("f1", "all"), views=views)  # fmt: skip
@@ -387,7 +387,7 @@ def test_titles_of_panels_say_what_is_shown(
     tmp_path: Path, subsets: list[str], titles: list[str]
 ) -> None:
     rows = [replace(row, subset=subset) for subset in subsets for row in CURVE]
-    rows = [replace(row, value=row.value + place) for place, row in enumerate(rows)]
+    rows = [replace(row, value=row.value + index) for index, row in enumerate(rows)]
     views = tuple(Curve(subset, "bits_per_byte") for subset in subsets)
     axes = {"length": "tokens (padding included)"}
     put(tmp_path, "rope", [SCORE, *rows], views=views, axes=axes)

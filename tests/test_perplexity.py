@@ -19,7 +19,7 @@ from pe_bench.encoding import Encoding
 from pe_bench.encodings.nope import NoPE
 from pe_bench.encodings.rope import RoPE
 from pe_bench.positions import Positions
-from pe_bench.results.items import Place, recompute
+from pe_bench.results.items import RowKey, recompute
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.views import Column, Headline
@@ -341,7 +341,7 @@ def test_rows_and_summaries_follow_from_the_items(context: TaskContext, tmp_path
     summary = [row for row in task.summarize(rows) if row.metric != "effective_length"]
     found = {place: pytest.approx(value) for place, value in recompute(items).items()}
     every = [*rows, *summary]
-    places = [Place(row.subset, row.metric, row.length) for row in every]
+    places = [RowKey(row.subset, row.metric, row.length) for row in every]
     assert dict(zip(places, [row.value for row in every], strict=True)) == found
 
 

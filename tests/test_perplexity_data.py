@@ -17,7 +17,7 @@ from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encodings.nope import NoPE
 from pe_bench.errors import InputError
-from pe_bench.results.items import Items, Place
+from pe_bench.results.items import Items, RowKey
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
 from pe_bench.runs.options import RunOptions
@@ -58,7 +58,7 @@ def test_the_effective_length_ends_where_the_loss_is_too_high() -> None:
 
 
 def test_items_of_a_corpus_count_for_it_and_for_the_mean() -> None:
-    place = Place("4x-context", "bits_per_byte", 64)
+    place = RowKey("4x-context", "bits_per_byte", 64)
     found = of_corpus(Items("context", "nats", np.ones(2), groups=(place,)), "pg19")
     assert found.subset == "pg19-context"
     assert found.groups == (place._replace(subset="pg19-4x-context"), place)

@@ -236,7 +236,7 @@ def test_the_legend_has_the_encodings_of_all_panels(
         put(tmp_path, label, CURVE, views=TEST)
     charts = []
     for names in (["rope", "alibi"], ["fire", "alibi"]):
-        series = {name: (float(place), 1.0) for place, name in enumerate(names, 1)}
+        series = {name: (float(index), 1.0) for index, name in enumerate(names, 1)}
         sides = dict.fromkeys(names, "right")
         charts.append(CostChart("a", "b", "x", "y", (0, 3), (0, 2), 0.5, sides, [], series))
     monkeypatch.setattr(tradeoff, "make_costs", lambda *_: charts)

@@ -64,8 +64,8 @@ def test_sums_obey_their_rule(tmp_path: Path, rule: str, options: dict[str, Any]
     for row, wanted in zip(tokens.tolist(), targets.tolist(), strict=True):
         numbers = numbers_of(row)
         assert wanted[:given] == [IGNORE] * given
-        for place in range(given, task.trained + 1):
-            assert wanted[place] - FIRST_NUMBER == answer(task, rule, numbers[:place])
+        for index in range(given, task.trained + 1):
+            assert wanted[index] - FIRST_NUMBER == answer(task, rule, numbers[:index])
 
 
 def table_score(task: Posgen, rule: str, context: int, point: EvalPoint) -> float:

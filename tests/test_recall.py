@@ -71,8 +71,8 @@ def test_targets_are_what_the_row_says(tmp_path: Path, kind: str) -> None:
             assert len(records) == point.length and len(questions) == point.length // values
             assert len({record[-1] for record in records}) == point.length
             assert len({tuple(question) for question in questions}) == len(questions)
-            for place in range(len(records[0]) - 1):
-                counts = Counter(record[place] for record in records)
+            for index in range(len(records[0]) - 1):
+                counts = Counter(record[index] for record in records)
                 assert set(counts.values()) == {values}
             if kind == "two-token":
                 assert len({tuple(record[:2]) for record in records}) == point.length

@@ -38,7 +38,7 @@ from pe_bench.reporting.paired import compare_table, scores_of
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.selection import select_tables
 from pe_bench.reporting.tables import make_tables, read_tables
-from pe_bench.results.items import Items, Place, write_items
+from pe_bench.results.items import Items, RowKey, write_items
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.metrics import Metric
 from pe_bench.results.record import RunRecord
@@ -167,7 +167,7 @@ def test_what_can_be_significant(tmp_path: Path) -> None:
 
 def test_points_of_a_curve_are_no_headline(tmp_path: Path) -> None:
     """A mean takes precedence over the points of its curve, in rows and in items."""
-    points = Place("all", "f1", 8)
+    points = RowKey("all", "f1", 8)
     for encoding, value in (("rope", 50.0), ("far", 20.0)):
         for seed in range(5):
             rows = [
@@ -178,7 +178,7 @@ def test_points_of_a_curve_are_no_headline(tmp_path: Path) -> None:
             near = each if encoding == "rope" else each[::-1]  # the differences have a spread
             items = [
                 Items("near", "f1", near, groups=(points,)),
-                Items("test", "f1", value + seed / 9 + 0 * each, groups=(points, Place("all"))),
+                Items("test", "f1", value + seed / 9 + 0 * each, groups=(points, RowKey("all"))),
             ]
             write_items(folder / "items.parquet", items)
     (table,) = read_tables(tmp_path)

@@ -76,9 +76,9 @@ def test_numbers_that_differ_are_found(tmp_path: Path) -> None:
     before, now = read_record(first), read_record(second)
     rows, numbers = rerun._changed_numbers(before, now)
     assert rows == 3
-    places = [number.place for number in numbers]
-    assert {*places[:2]} == {"test bits_per_byte 16", "test bits_per_byte 32"}  # in one run only
-    assert places[2:] == ["test bits_per_byte 8", "all bits_per_byte"]  # the largest first
+    names = [number.name for number in numbers]
+    assert {*names[:2]} == {"test bits_per_byte 16", "test bits_per_byte 32"}  # in one run only
+    assert names[2:] == ["test bits_per_byte 8", "all bits_per_byte"]  # the largest first
     assert [number.difference for number in numbers[2:]] == [9 - 2.125, 0.5]
     assert rerun._changed_numbers(before, before) == (3, [])
     infinite = [Number("", "1", unknown).difference for unknown in (None, "", "nan", "inf")]
@@ -134,8 +134,8 @@ def record_of(run: Run, **changed: Any) -> RunRecord:
 def test_a_record_contains_its_run(tmp_path: Path, given: dict[str, Any]) -> None:
     """Nothing but the record tells the options of the run."""
     run = planned(tmp_path, **given)
-    places = MovedPaths(encoding=f"{tmp_path}/mine.py")
-    task, encoding = rebuild(record_of(run), tmp_path / "scratch", places)
+    moved = MovedPaths(encoding=f"{tmp_path}/mine.py")
+    task, encoding = rebuild(record_of(run), tmp_path / "scratch", moved)
     assert replace(run, resolved=task, encoding=encoding).folder == run.folder
     assert task.task.context.subsets == given.get("subsets")
 
@@ -155,9 +155,9 @@ def test_a_record_contains_a_checkpoint_and_its_task(
     usual = RunOptions(train={"steps": 7}, model={"layers": 9}, tokenizer="bytes")
     with pytest.raises(InputError, match=f"there is no checkpoint {tmp_path}/llama: give its"):
         rebuilding._options_to_continue(usual, recorded, MovedPaths())
-    for name, places in (("moved", MovedPaths(origin=tmp_path / "moved")), ("llama", MovedPaths())):
+    for name, names in (("moved", MovedPaths(origin=tmp_path / "moved")), ("llama", MovedPaths())):
         (tmp_path / name).mkdir()
-        found = rebuilding._options_to_continue(usual, recorded, places)
+        found = rebuilding._options_to_continue(usual, recorded, names)
         assert (found.origin, found.train) == (str(tmp_path / name), {"length": 96})
         assert (found.adapt, found.model, found.tokenizer) == (
             {"steps": 3, "batch_size": 2},
@@ -259,9 +259,9 @@ def test_a_repetition_uses_no_search_and_tells_all_that_differs(
     monkeypatch.setattr(environment, "describe", lambda device: {**now, "device_type": device})
     threads: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    places = MovedPaths(encoding=f"{tmp_path}/mine.py")
+    moved = MovedPaths(encoding=f"{tmp_path}/mine.py")
     found = [
-        rerun.repeat(recorded, tmp_path / "scratch", device="cuda", places=places) for _ in range(2)
+        rerun.repeat(recorded, tmp_path / "scratch", device="cuda", moved=moved) for _ in range(2)
     ]
     conditions = [
         ("device", "old", "new"),
@@ -276,7 +276,7 @@ def test_a_repetition_uses_no_search_and_tells_all_that_differs(
     assert f"mine.py · flipflop · seed 3: again, in {tmp_path}/scratch\n" in capsys.readouterr().out
     assert threads == []
     with pytest.raises(AssertionError):  # another device
-        rerun.repeat(recorded, tmp_path / "scratch", device="cpu", places=places)
+        rerun.repeat(recorded, tmp_path / "scratch", device="cpu", moved=moved)
     assert threads == [1]
 
 
@@ -297,8 +297,8 @@ def test_the_command_prints_what_differs(
     command = ["rerun", "rope/lm/4", "--results", str(tmp_path), "--device", "cpu"]
     moved = ["--encoding", "e.py", "--task", "t.py", "--data", "d", "--from", "f"]
     assert main([*command, *moved, "--keep", str(tmp_path / "kept")]) == 1
-    places = MovedPaths("e.py", "t.py", {"": Path("d")}, Path("f"))
-    assert given == [(4, tmp_path / "kept", {"device": "cpu", "places": places})]
+    paths = MovedPaths("e.py", "t.py", {"": Path("d")}, Path("f"))
+    assert given == [(4, tmp_path / "kept", {"device": "cpu", "moved": paths})]
     lines = capsys.readouterr().out.splitlines()
     assert lines[1:3] == ["12 of 20 numbers are not the same:", ""]
     assert [line.split() for line in lines[3:6]] == [
@@ -554,11 +554,11 @@ def test_a_file_for_a_shipped_plugin_is_refused() -> None:
         adaptation={"encoding": "nope", "from": "rope"},
     )  # fmt: skip
     with pytest.raises(InputError, match="--encoding has no effect: the encoding of the run, nope"):
-        rebuilding._check_places(record, MovedPaths(encoding="mine.py"))
+        rebuilding._check_paths(record, MovedPaths(encoding="mine.py"))
     with pytest.raises(InputError, match="--task has no effect: the task of the run, mqar"):
-        rebuilding._check_places(record, MovedPaths(task="mine.py"))
+        rebuilding._check_paths(record, MovedPaths(task="mine.py"))
     trained = replace(record, sources={"checkpoint": "llama"})
     with pytest.raises(InputError, match="--encoding has no effect"):
-        rebuilding._check_places(trained, MovedPaths(encoding="mine.py"))
+        rebuilding._check_paths(trained, MovedPaths(encoding="mine.py"))
     own = replace(record, adaptation={"encoding": "nope", "from": "own.py"})
-    rebuilding._check_places(own, MovedPaths(encoding="own.py"))
+    rebuilding._check_paths(own, MovedPaths(encoding="own.py"))

@@ -25,8 +25,8 @@ def rows_of(subset: str, inside: float, outside: float) -> list[Measurement]:
 @pytest.mark.parametrize(("gate", "status"), [(70.0, "ranked"), (70.1, "not_learned")])
 def test_scores_of_lengths(gate: float, status: str) -> None:
     rows = []
-    for place, subset in enumerate(SUBSETS):
-        rows += rows_of(subset, 40.0 + 10 * place, 30.0 + 10 * place)
+    for index, subset in enumerate(SUBSETS):
+        rows += rows_of(subset, 40.0 + 10 * index, 30.0 + 10 * index)
     found = summarize_lengths(rows, (32, 64), gate)
     by_name = {(row.subset, row.length): row for row in found}
     assert len(by_name) == len(found) == 4 + len(SUBSETS)

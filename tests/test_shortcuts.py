@@ -87,12 +87,12 @@ class Rows(LengthGeneralizationTask):
     def _draw(self, rng: np.random.Generator, sizes: TokenIds) -> Sequences:
         ids = np.zeros((len(sizes), int(sizes.max())), dtype=np.int64)
         targets = np.full(ids.shape, IGNORE)
-        for place, size in enumerate(sizes):
+        for index, size in enumerate(sizes):
             row = self.row(rng, size)
             wanted = FIRST + type(self).answer(rng, row)
-            ids[place, :size] = FIRST + row
+            ids[index, :size] = FIRST + row
             asked = slice(0, size) if self.everywhere else slice(size - 1, size)
-            targets[place, asked] = wanted[asked]
+            targets[index, asked] = wanted[asked]
         return Sequences(ids, targets != IGNORE, sizes, targets)
 
 
@@ -234,10 +234,10 @@ class Sums(LengthGeneralizationTask):
         self, rng: np.random.Generator, subset: str | None, rows: int, size: int
     ) -> Sequences:
         numbers = rng.integers(0, 11, (rows, size))
-        for place in range(3, size):
-            far = 0 if subset == "chain" else place - 3
-            given = numbers[:, place - 1] + numbers[:, place - 2] + numbers[:, far]
-            numbers[:, place] = given % 11
+        for index in range(3, size):
+            far = 0 if subset == "chain" else index - 3
+            given = numbers[:, index - 1] + numbers[:, index - 2] + numbers[:, far]
+            numbers[:, index] = given % 11
         scored = np.tile(np.arange(size) > 2, (rows, 1))
         return Sequences(FIRST + numbers, scored, np.full(rows, size))
 
@@ -379,7 +379,7 @@ def batch_of(rows: list[list[Turn]]) -> Batch:
 def test_candidates_are_of_their_place_and_of_the_row() -> None:
     """In training, the first place of an answer has 11 or 12, and the second 21 or 22."""
     train = [[Turn([5], [11, 21])], [Turn([5], [12, 22])]]
-    baselines = Baselines([batch_of(train)], 30, places=True)
+    baselines = Baselines([batch_of(train)], 30, consecutive=True)
     test = batch_of([[Turn([11, 12, 21, 5, 11], [12, 21])], [Turn([22, 12, 5], [11, 22])]])
     found = baselines.scores(test)[CANDIDATE]
     assert found.correct is not None
@@ -389,7 +389,7 @@ def test_candidates_are_of_their_place_and_of_the_row() -> None:
 
 def test_answers_in_any_order_are_drawn_without_repetition() -> None:
     train = [[Turn([5], [value])] for value in (11, 12, 13, 14)]
-    baselines = Baselines([batch_of(train)], 30, places=True, ordered=False)
+    baselines = Baselines([batch_of(train)], 30, consecutive=True, ordered=False)
     test = batch_of([[Turn([11, 5, 12, 13, 14, 11], [13, 11])]])
     found = baselines.scores(test)
     for name in ("guessing", CANDIDATE):  # four of each
@@ -399,7 +399,7 @@ def test_answers_in_any_order_are_drawn_without_repetition() -> None:
 
 def test_answers_of_several_questions_begin_anew() -> None:
     train = [[Turn([5], [11, 21]), Turn([6], [11, 21])]]
-    baselines = Baselines([batch_of(train)], 30, places=True)
+    baselines = Baselines([batch_of(train)], 30, consecutive=True)
     test = batch_of([[Turn([7, 8], [11, 21]), Turn([9], [11])]])
     (exact,) = baselines.scores(test)[CONSTANT].exact
     assert exact == 1

@@ -36,9 +36,9 @@ NOISE = np.array([0.3, -0.4, 0.1, -0.2, 0.4, 0.0, -0.3, 0.1])  # of seeds
 
 def scores(means: Sequence[float], seeds: int, spread: float = 1.0) -> SeedScores:
     """Return numbers of encodings whose seeds differ a little, each in its own way."""
-    turns = [np.roll(NOISE, place) for place in range(len(means))]
+    turns = [np.roll(NOISE, index) for index in range(len(means))]
     values = np.array(means)[:, None] + spread * np.array(turns)[:, :seeds]
-    return SeedScores([f"e{place}" for place in range(len(means))], values)
+    return SeedScores([f"e{index}" for index in range(len(means))], values)
 
 
 def mark(*sizes: SeedScores) -> str:
@@ -147,7 +147,7 @@ def test_a_pair_is_reversed_once_between_the_farthest_sizes() -> None:
     orders = ([5, 4, 3, 2, 1], [5, 4, 3, 2, 1], [4, 5, 3, 2, 1], [4, 5, 3, 2, 1])
     found: Stability = find_stability([scores(order, 8) for order in orders])
     (reversal,) = found.reversals
-    assert (reversal.encodings, reversal.places) == (("e0", "e1"), (0, 3))
+    assert (reversal.encodings, reversal.indices) == (("e0", "e1"), (0, 3))
     assert reversal.first.value > 0 > reversal.second.value
     compared = [(one.first, one.second) for one in found.agreements]
     assert compared == [(0, 1), (1, 2), (2, 3), (0, 3)]
@@ -174,9 +174,9 @@ def put_size(
         "encoding_parameters": 10,
         "parameters": width**2 + 10,
     }
-    for place, (encoding, mean) in enumerate(means.items()):
+    for index, (encoding, mean) in enumerate(means.items()):
         for seed in seeds:
-            row = Measurement("all", "accuracy", mean + float(np.roll(NOISE, place)[seed]), 9)
+            row = Measurement("all", "accuracy", mean + float(np.roll(NOISE, index)[seed]), 9)
             if encoding in failed:
                 row = replace(row, status="not_learned")
             put(root, encoding, [row], seed, **fields)
@@ -284,7 +284,7 @@ def test_the_report_has_a_section_and_a_picture(tmp_path: Path, real_pictures: N
     assert '<section id="sizes">' in page and "<td>-1.00 to -1.00</td>" in page
     chart = make_size_chart(ladders(tmp_path)[0])
     assert [one.name for one in chart.baselines] == [CEILING]
-    xs = [[points[place].x for points in chart.series.values()] for place in range(3)]
+    xs = [[points[index].x for points in chart.series.values()] for index in range(3)]
     assert max(xs[0]) < min(xs[1]) and max(xs[1]) < min(xs[2])
     before = picture.stat().st_ino
     write_report(tmp_path)

@@ -58,7 +58,7 @@ def test_training_asks_for_every_state_or_the_last(tmp_path: Path, kind: str) ->
         sizes = set()
         for row, wanted in zip(tokens.tolist(), targets.tolist(), strict=True):
             symbols = [token - FIRST_SYMBOL for token in row[1:] if token]
-            asked = {place: t - FIRST_SYMBOL for place, t in enumerate(wanted) if t != IGNORE}
+            asked = {index: t - FIRST_SYMBOL for index, t in enumerate(wanted) if t != IGNORE}
             places = range(1, len(symbols) + 1) if dense else [len(symbols)]
             assert asked == {n: state(task, kind, symbols[:n]) for n in places}
             sizes.add(len(symbols))

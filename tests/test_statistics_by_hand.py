@@ -149,9 +149,9 @@ def test_standings_are_means_over_families() -> None:
     plain = [[scaled(t, e, cut=False) for e in range(4)] for t in tasks]
     ranks = family_means([[float(r) for r in stats.rankdata([-x for x in row])] for row in plain])
     expected: dict[str, Any] = {}
-    for place, name in enumerate(NAMES):
-        rank = interval([row[place] for row in ranks], 1, 4)
-        expected[name] = (*rank, *interval([row[place] for row in scores], 0, 1))
+    for index, name in enumerate(NAMES):
+        rank = interval([row[index] for row in ranks], 1, 4)
+        expected[name] = (*rank, *interval([row[index] for row in scores], 0, 1))
     found = find_standings(tasks)
     assert [one.encoding for one in found] == sorted(NAMES, key=lambda name: -expected[name][3])
     for one in found:

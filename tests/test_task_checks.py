@@ -103,7 +103,7 @@ BROKEN = {
         "    def draw(self",
         "    def measure(self, subset, point, scores):\n"
         "        found = super().measure(subset, point, scores)\n"
-        "        return [replace(each, groups=(Place('far'),)) for each in found]\n\n"
+        "        return [replace(each, groups=(RowKey('far'),)) for each in found]\n\n"
         "    def draw(self",
         {"scores": "items name exact_match of far, which is not among the rows"},
     ),

@@ -12,7 +12,7 @@ from pe_bench.checks import tasks
 from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.task_subject import Observed
 from pe_bench.config import IGNORE
-from pe_bench.results.items import Items, Place
+from pe_bench.results.items import Items, RowKey
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import Metric
 from pe_bench.results.views import Headline
@@ -49,7 +49,7 @@ def make(change: Change | None = None) -> Any:
         headline=Headline("accuracy", "all"),
         summarize=lambda rows: [Measurement("all", "accuracy", 50.0, 2)],
     )
-    groups = (Place("all"),)
+    groups = (RowKey("all"),)
     items = [Items("a", "accuracy", torch.tensor([0.0, 100.0]).numpy(), groups=groups)]
     observed = {"a": Observed([ROW], items, [ROW], [draw(99, 0)[:, :5]], 16)}
     subject = SimpleNamespace(

@@ -261,7 +261,7 @@ def make_models(task: Task) -> list[Any]:
 
 def trimmed(row: Sequence[int]) -> tuple[int, ...]:
     """Return a row without its padding."""
-    end = max((place + 1 for place, token in enumerate(row) if token), default=0)
+    end = max((index + 1 for index, token in enumerate(row) if token), default=0)
     return tuple(row[:end])
 
 
@@ -296,8 +296,8 @@ def sums(rows: Sequence[Measurement]) -> Record:
 def weighted(numbers: Sequence[float]) -> float:
     """Return a sum that changes if two numbers change places."""
     total = 0.0
-    for place, number in enumerate(numbers):
-        total += (1 + place % 7) * (-1.0 if math.isnan(number) else number)
+    for index, number in enumerate(numbers):
+        total += (1 + index % 7) * (-1.0 if math.isnan(number) else number)
     return round(total, 4)
 
 

@@ -17,7 +17,7 @@ from pe_bench.layers import Layers
 from pe_bench.positions import ALIGNED, Positions, State, random_ids
 from pe_bench.registry.plugins import EncodingSpec, TaskSpec
 from pe_bench.results.intervals import average, mean_of, proportion, ratio
-from pe_bench.results.items import Items, Place
+from pe_bench.results.items import Items, RowKey
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.metrics import Metric
@@ -105,10 +105,10 @@ __all__ = [
     "Measurement",
     "Metric",
     "ModelConfig",
-    "Place",
     "Positions",
     "Preset",
     "PromptTask",
+    "RowKey",
     "Sampling",
     "Scores",
     "Segment",

@@ -87,11 +87,11 @@ def _plain_tensors(encoding: Encoding) -> Iterator[str]:
     Such a tensor is not moved to a device and not saved in a checkpoint.
     """
     of_modules = vars(nn.Module())
-    for place, module in encoding.named_modules():
+    for prefix, module in encoding.named_modules():
         for name, value in vars(module).items():
             values = value if isinstance(value, list | tuple) else [value]
             if name not in of_modules and any(isinstance(one, Tensor) for one in values):
-                full = f"{place}.{name}".lstrip(".")
+                full = f"{prefix}.{name}".lstrip(".")
                 if any(isinstance(one, nn.Parameter) for one in values):
                     yield (
                         f"{type(encoding).__name__}.{full} has parameters in a list, which are "

@@ -19,7 +19,7 @@ from pe_bench.checks.findings import Finding, NotApplicable, run_check
 from pe_bench.checks.shortcuts import explained, judge
 from pe_bench.checks.task_subject import TaskSubject, observe
 from pe_bench.config import IGNORE
-from pe_bench.results.items import Place, recompute
+from pe_bench.results.items import RowKey, recompute
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import METRICS
 from pe_bench.task import Batch, Task
@@ -170,14 +170,14 @@ def scores(subject: TaskSubject) -> str | None:
     """The scores of single items, if a task keeps them, give the rows that they name."""
     rows = {}
     for row in [*subject.rows, *subject.task.summarize(subject.rows)]:
-        rows[Place(row.subset, row.metric, row.length, row.second_axis)] = row.value
+        rows[RowKey(row.subset, row.metric, row.length, row.second_axis)] = row.value
     kept = [cell for observed in subject.observed.values() for cell in observed.items]
-    for place, value in recompute(kept).items():
-        name = f"{place.metric} of {place.subset}"
-        if place not in rows:
+    for key, value in recompute(kept).items():
+        name = f"{key.metric} of {key.subset}"
+        if key not in rows:
             return f"items name {name}, which is not among the rows"
-        if not math.isclose(value, rows[place], rel_tol=1e-6, abs_tol=1e-6):
-            return f"{name} is {rows[place]:g} and its items give {value:g}"
+        if not math.isclose(value, rows[key], rel_tol=1e-6, abs_tol=1e-6):
+            return f"{name} is {rows[key]:g} and its items give {value:g}"
     return None
 
 

@@ -138,16 +138,16 @@ def _of_run(options: AttentionOptions) -> "tuple[Checkpoint, ShownRow, list[str]
     if options.preset is not None:
         raise InputError("--preset has no effect on a run, which has its own: leave it out")
     record = find_run(options.model, options.results)
-    place = _find_model(record, options.subset)
-    checkpoint = open_checkpoint(place)
+    folder = _find_model(record, options.subset)
+    checkpoint = open_checkpoint(folder)
     names = [record.encoding, record.task, f"seed {record.seed}"]
     if options.text is not None:
         return checkpoint, row_of_text(options.text, checkpoint.tokenizer()), names
-    places = MovedPaths(encoding=options.encoding, task=options.task, data=options.data)
+    moved = MovedPaths(encoding=options.encoding, task=options.task, data=options.data)
     with tempfile.TemporaryDirectory(prefix="pe-bench-attention-") as scratch:
-        task = rebuild(record, Path(scratch), places)[0].task
+        task = rebuild(record, Path(scratch), moved)[0].task
         _check_vocabulary(task, checkpoint)
-        subset = options.subset or _subset_of(place, task)
+        subset = options.subset or _subset_of(folder, task)
         return checkpoint, row_of_task(task, subset, options.length, options.item), names
 
 
@@ -160,11 +160,11 @@ def _find_model(record: "RunRecord", subset: str | None) -> Path:
     return find_kept(record, subset)
 
 
-def _subset_of(place: Path, task: "Task") -> str | None:
+def _subset_of(folder: Path, task: "Task") -> str | None:
     """Return the subset that the model in a folder was trained for; None: all subsets."""
     from pe_bench.system.files import slug
 
-    named = [subset for subset in task.subsets if slug(subset) == place.name]
+    named = [subset for subset in task.subsets if slug(subset) == folder.name]
     return named[0] if task.trains_each_subset and named else None
 
 

@@ -60,10 +60,10 @@ def encoding_table(names: Sequence[str], *, wide: bool = True) -> str:
     rows = [card(name) for name in names]
     if wide:
         return align([header, *rows])
-    places = [header.index(name) for name in BRIEF]
+    indices = [header.index(name) for name in BRIEF]
     brief = []
     for row in rows:
-        brief.append([BY_OPTION.sub("", row[place]) for place in places])
+        brief.append([BY_OPTION.sub("", row[index]) for index in indices])
     hint = "By default; what options change, papers and more: --wide, or pe-bench list NAME."
     return f"{align([BRIEF, *brief])}\n\n{hint}"
 

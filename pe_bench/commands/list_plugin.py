@@ -84,7 +84,7 @@ def _options(cls: type[Any]) -> str:
 
 
 def _facts(plugin: Plugin) -> str:
-    """Return places and declared facts of an encoding, or the error if it cannot be made."""
+    """Return the hooks and declared facts of an encoding, or the error if it cannot be made."""
     try:
         encoding = plugin.make(CONFIG, 0)
         lines = [f"Acts on {', '.join(places_of(plugin)) or 'nothing'} by default."]

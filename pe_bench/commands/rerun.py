@@ -37,7 +37,7 @@ def main(values: Values) -> int:
     from pe_bench.results.store import find_run
 
     options = values.make(RerunOptions)
-    places = values.make(MovedPaths)
+    moved = values.make(MovedPaths)
     record = find_run(options.run, options.results)
     device = find_device(options.device or record.environment.get("device_type", "cpu"))
     import torch
@@ -49,9 +49,9 @@ def main(values: Values) -> int:
         check_writable(options.keep, "--keep")
         if (options.keep / "runs").exists():
             raise InputError(f"{options.keep} is a results folder: give another one with --keep")
-        return _report(record, repeat(record, options.keep, device=device, places=places))
+        return _report(record, repeat(record, options.keep, device=device, moved=moved))
     with tempfile.TemporaryDirectory(prefix="pe-bench-rerun-") as scratch:
-        return _report(record, repeat(record, Path(scratch), device=device, places=places))
+        return _report(record, repeat(record, Path(scratch), device=device, moved=moved))
 
 
 def _report(record: "RunRecord", found: "Repetition") -> int:
@@ -66,7 +66,7 @@ def _report(record: "RunRecord", found: "Repetition") -> int:
     if found.numbers:
         info(wrap(f"{len(found.numbers)} of {found.rows} numbers are not the same:"))
         rows = [
-            [one.place, one.before or "–", one.now or "–", f"{one.difference:.2g}"]
+            [one.name, one.before or "–", one.now or "–", f"{one.difference:.2g}"]
             for one in found.numbers[:SHOWN]
         ]
         info("\n" + plain_table(["number", "recorded", "now", "difference"], rows))

@@ -41,8 +41,8 @@ def main(values: Values) -> int:
 def committed_folders() -> dict[str, Path]:
     """Return the folders of committed results by name; in a wheel they are in `committed`."""
     inside = PACKAGE / "committed"
-    place = inside if inside.is_dir() else PACKAGE.parent / "results"
-    return {path.parent.name: path.parent for path in sorted(place.glob("*/records.json"))}
+    folder = inside if inside.is_dir() else PACKAGE.parent / "results"
+    return {path.parent.name: path.parent for path in sorted(folder.glob("*/records.json"))}
 
 
 COMMAND = Command(

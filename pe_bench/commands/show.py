@@ -39,14 +39,14 @@ def main(values: Values) -> int:
         info(f"  chance, ceiling and other seeds: pe-bench report --results {results}")
     settings = flatten_settings(record.settings)
     _print("settings", {name: str(value) for name, value in settings.items()})
-    _print("sources", {name: str(place) for name, place in record.sources.items()})
+    _print("sources", {name: str(path) for name, path in record.sources.items()})
     if record.reason:
         info(f"\nreason\n  {record.reason}")
     return 0
 
 
 def _facts(record: "RunRecord") -> dict[str, str]:
-    """Return state, times, versions and places of a run."""
+    """Return state, times, versions and paths of a run."""
 
     environment = record.environment
     packages = environment.get("versions") or {}

@@ -108,8 +108,8 @@ def _take(option: Option, value: Any) -> Any:
     if isinstance(value, str) or get_origin(option.type) is Literal:
         return _take_text(option, str(value))
     if option.is_mapping:
-        places = value if isinstance(value, Mapping) else {"": value}
-        return {name: Path(place) for name, place in places.items()}
+        paths = value if isinstance(value, Mapping) else {"": value}
+        return {name: Path(path) for name, path in paths.items()}
     if option.is_tuple:
         taken = tuple(value) if isinstance(value, Iterable) else (value,)
         return None if option.is_optional and not taken else taken

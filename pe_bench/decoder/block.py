@@ -57,7 +57,7 @@ class Context:
             return self.remember(layer, "k", k), self.remember(layer, "v", v), positions
         k = self.cache.append_visible((layer, "k"), k, visible)
         v = self.cache.append_visible((layer, "v"), v, visible)
-        where = self.cache.places(visible)
+        where = self.cache.slots(visible)
         return k, v, positions if where is None else positions.at_places(*where)
 
 

@@ -91,27 +91,27 @@ class Cache:
         return buffer[:, :, : self._stop]
 
     def append_visible(self, what: Hashable, new: Tensor, visible: Visibility) -> Tensor:
-        """Store new values (B, heads, T, width); return the visible ones, ordered as `places`."""
+        """Store new values (B, heads, T, width); return the visible ones, ordered as `slots`."""
         if not self.shrinks(visible):
             return self.append(what, new)
         self._visible[what] = visible
         if self._fill == 0:  # the lengths of the rows without padding are not known yet
             self._buffers[what] = new
             return new
-        buffer = self._buffers[what]  # (B, heads, places, width)
-        both = torch.cat([buffer, new], dim=2)  # (B, heads, places + T, width)
+        buffer = self._buffers[what]  # (B, heads, slots, width)
+        both = torch.cat([buffer, new], dim=2)  # (B, heads, slots + T, width)
         if visible.first == 0:
             self._buffers[what] = both[:, :, new.shape[2] :]
             return both
         before = self.lengths[:, None]  # (B, 1)
-        columns = _columns(self.lengths + new.shape[2], visible)  # (B, places)
-        places = torch.arange(buffer.shape[2], device=new.device)  # (places,)
-        old = torch.where(places < visible.first, places, places + new.shape[2])
+        columns = _columns(self.lengths + new.shape[2], visible)  # (B, slots)
+        slots = torch.arange(buffer.shape[2], device=new.device)  # (slots,)
+        old = torch.where(slots < visible.first, slots, slots + new.shape[2])
         index = torch.where(columns >= before, buffer.shape[2] + columns - before, old)
         self._buffers[what] = _gather(both, index)
         return both
 
-    def places(self, visible: Visibility) -> tuple[Tensor, Tensor] | None:
+    def slots(self, visible: Visibility) -> tuple[Tensor, Tensor] | None:
         """Return the columns of `append_visible`'s result, (B, S), and indices of new tokens.
 
         The indices of the new tokens are (B, T). Columns are in ascending order, except for
@@ -119,10 +119,10 @@ class Cache:
         """
         if self._fill == 0 or not self.shrinks(visible):
             return None
-        before = _columns(self.lengths, visible)  # (B, places)
+        before = _columns(self.lengths, visible)  # (B, slots)
         new = torch.arange(self._index.shape[1], device=before.device)  # (T,)
-        places = (before.shape[1] + new).expand_as(self._index)
-        return torch.cat([before, self._index], dim=1), places
+        slots = (before.shape[1] + new).expand_as(self._index)
+        return torch.cat([before, self._index], dim=1), slots
 
     def shrinks(self, visible: Visibility) -> bool:
         """Return whether a layer with this visibility keeps fewer keys than the capacity."""
@@ -134,7 +134,7 @@ class Cache:
     def _drop_unseen(self) -> None:
         """Drop keys of the prompt that no later query attends to; row lengths are known now."""
         for what, visible in self._visible.items():
-            columns = _columns(self.lengths, visible)  # (B, places)
+            columns = _columns(self.lengths, visible)  # (B, slots)
             self._buffers[what] = _gather(self._buffers[what], columns.clamp(min=0))
 
     @property
@@ -203,17 +203,17 @@ class Cache:
 
 
 def _columns(lengths: Tensor, visible: Visibility) -> Tensor:
-    """Return the columns that rows of these lengths keep: (B,) -> (B, places), -1 or less: none."""
+    """Return the columns that rows of these lengths keep: (B,) -> (B, slots), -1 or less: none."""
     first, kept = visible.first, visible.kept
     assert kept is not None
-    place = torch.arange(first + kept, device=lengths.device)  # (places,)
-    last = lengths[:, None] - kept + place - first  # (B, places)
-    columns = torch.where(place < first, place, last)
-    missing = (columns >= lengths[:, None]) | ((place >= first) & (columns < first))
+    slot = torch.arange(first + kept, device=lengths.device)  # (slots,)
+    last = lengths[:, None] - kept + slot - first  # (B, slots)
+    columns = torch.where(slot < first, slot, last)
+    missing = (columns >= lengths[:, None]) | ((slot >= first) & (columns < first))
     return columns.masked_fill(missing, -1)
 
 
 def _gather(values: Tensor, index: Tensor) -> Tensor:
-    """Return values (B, heads, S, width) at (B, places): (B, heads, places, width)."""
+    """Return values (B, heads, S, width) at (B, slots): (B, heads, slots, width)."""
     expanded = index[:, None, :, None].expand(-1, values.shape[1], -1, values.shape[3])
     return values.gather(2, expanded)

@@ -61,8 +61,8 @@ def _digest(settings: Mapping[str, Any]) -> str:
     if not {"train", "model"} <= settings.keys():
         return "-"
     plain = json.loads(json.dumps(settings, default=str))
-    place = plain
-    while place:
-        place.pop("versions", None)
-        place = place.get("start")
+    phase = plain
+    while phase:
+        phase.pop("versions", None)
+        phase = phase.get("start")
     return digest_settings(plain)

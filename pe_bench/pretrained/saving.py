@@ -135,13 +135,13 @@ def _write_weights(model: Decoder, folder: Path, names: TensorNames | None) -> N
     if len(shards) == 1:
         _write_file(folder / WHOLE, shards[0])
         return
-    places: dict[str, str] = {}
+    shard_of: dict[str, str] = {}
     for number, shard in enumerate(shards, start=1):
         name = f"model-{number:05}-of-{len(shards):05}.safetensors"
         _write_file(folder / name, shard)
-        places |= dict.fromkeys(shard, name)
+        shard_of |= dict.fromkeys(shard, name)
     total = sum(tensor.nbytes for tensor in weights.values())
-    write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": places})
+    write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": shard_of})
 
 
 def _shards(weights: dict[str, Tensor]) -> list[dict[str, Tensor]]:

@@ -61,14 +61,14 @@ def has_own_head(folder: Path, names: TensorNames) -> bool:
     """
     if not any((folder / name).is_file() for name in (WHOLE, INDEX)):
         return False
-    places: dict[str, tuple[Path, str]] = {}
+    entries: dict[str, tuple[Path, str]] = {}
     for name, (path, _) in find_tensors(folder).items():
-        places |= {part.name: (path, name) for part in names.parts(name)}
-    if not {HEAD, EMBEDDINGS} <= places.keys():
+        entries |= {part.name: (path, name) for part in names.parts(name)}
+    if not {HEAD, EMBEDDINGS} <= entries.keys():
         return False
     matrices = []
     for own in (HEAD, EMBEDDINGS):
-        path, name = places[own]
+        path, name = entries[own]
         matrices += [tensor for _, tensor in read_tensors(path, [name])]
     return not torch.equal(*matrices)
 

@@ -228,9 +228,9 @@ def _put(
         )
     owner, _, leaf = name.rpartition(".")
     module = model.get_submodule(owner)
-    place = getattr(module, leaf)
-    if place.is_meta:
-        empty = torch.empty(place.shape, dtype=dtype or tensor.dtype, device=device)
-        place = nn.Parameter(empty)
-        setattr(module, leaf, place)
-    place.copy_(tensor)
+    parameter = getattr(module, leaf)
+    if parameter.is_meta:
+        empty = torch.empty(parameter.shape, dtype=dtype or tensor.dtype, device=device)
+        parameter = nn.Parameter(empty)
+        setattr(module, leaf, parameter)
+    parameter.copy_(tensor)

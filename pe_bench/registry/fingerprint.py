@@ -65,25 +65,25 @@ def fingerprint(files: Iterable[Path], parts: Iterable[str]) -> str:
 
 def _imported(file: Path, package: Path) -> list[Path]:
     """Return the files of shipped plugins and the user's files that a plugin imports from."""
-    places: list[Path] = []
+    paths: list[Path] = []
     for node in _imports(_read(file)):
         if isinstance(node, ast.ImportFrom):  # imports names of a module, or modules
             inner = node.module.split(".") if node.module else []
             if node.level:
-                place = file.parents[node.level - 1].joinpath(*inner)
-                places += [place, *(place / alias.name for alias in node.names)]
+                path = file.parents[node.level - 1].joinpath(*inner)
+                paths += [path, *(path / alias.name for alias in node.names)]
                 continue
             modules = [inner, *([*inner, alias.name] for alias in node.names)]
         else:
             modules = [alias.name.split(".") for alias in node.names]
         for parts in modules:
             if len(parts) > 1 and parts[1] in PLUGINS:
-                places.append(package.joinpath(*parts[1:]))
+                paths.append(package.joinpath(*parts[1:]))
             elif parts[0] != package.name and not file.is_relative_to(package):
-                places += [root.joinpath(*parts) for root in _roots(file, parts[0])]
+                paths += [root.joinpath(*parts) for root in _roots(file, parts[0])]
     files = []
-    for place in places:
-        files += [place.with_suffix(".py"), place / "__init__.py"]
+    for path in paths:
+        files += [path.with_suffix(".py"), path / "__init__.py"]
     return [file for file in files if file.is_file()]  # other imports are names in a module
 
 

@@ -43,12 +43,12 @@ _trusted: ContextVar[frozenset[Path] | None] = ContextVar("_trusted", default=No
 
 
 @contextmanager
-def trusting_only(*places: str | None) -> Iterator[None]:
+def trusting_only(*specs: str | None) -> Iterator[None]:
     """Import only shipped files and the files that these specs name within the context."""
     paths: set[Path] = set()
-    for place in places:
-        if place is not None:
-            paths |= {Path(place).resolve(), Path(place.replace(":", ".")).resolve()}
+    for spec in specs:
+        if spec is not None:
+            paths |= {Path(spec).resolve(), Path(spec.replace(":", ".")).resolve()}
     before = _trusted.set(frozenset(paths))
     try:
         yield
@@ -125,12 +125,12 @@ def import_dotted(where: str, kind: Kind) -> tuple[types.ModuleType, str | None]
     if not dotted:
         dotted = where
         _check_trusted(Path(where))
-    place = Path(*dotted.split("."))
+    path = Path(*dotted.split("."))
     above, _, last = dotted.rpartition(".")
-    module = _importing(place, lambda: _find_module(dotted))
+    module = _importing(path, lambda: _find_module(dotted))
     if module is not None:
         return module, None
-    module = _importing(place.parent, lambda: _find_module(above))
+    module = _importing(path.parent, lambda: _find_module(above))
     if module is None:
         raise InputError(
             f"Python finds no module '{dotted}' and no module '{above}': install the package of "
@@ -268,12 +268,12 @@ def _import_or_explain(where: Path, run: Callable[[], Module]) -> Module:
         with as_exception():
             return run()
     except (Exception, SystemExit) as error:
-        place = where.absolute()
+        path = where.absolute()
         frames = traceback.extract_tb(error.__traceback__)
-        inner = [f for f in frames if Path(f.filename).absolute().is_relative_to(place)]
+        inner = [f for f in frames if Path(f.filename).absolute().is_relative_to(path)]
         line = inner[-1].lineno if inner else getattr(error, "lineno", None)
         file = inner[-1].filename if inner else getattr(error, "filename", None)
-        if place.is_dir() and file:
+        if path.is_dir() and file:
             where = Path(file)
         at = f", line {line}" if line else ""
         message = error.msg if isinstance(error, SyntaxError) else error

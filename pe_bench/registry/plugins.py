@@ -171,8 +171,8 @@ def expand(specs: Sequence[str], kind: Kind) -> list[str]:
 
 def path_of(kind: Kind, name: str) -> Path:
     """Return the file of a shipped plugin's class: `<name>.py`, or `<name>/<kind>.py`."""
-    place = PACKAGE / f"{kind}s" / name.replace("-", "_")
-    return place / f"{kind}.py" if place.is_dir() else place.with_suffix(".py")
+    path = PACKAGE / f"{kind}s" / name.replace("-", "_")
+    return path / f"{kind}.py" if path.is_dir() else path.with_suffix(".py")
 
 
 def describe(kind: Kind, name: str) -> str:

@@ -79,8 +79,8 @@ def draw_attention(maps: AttentionMaps, heads: Sequence[int]) -> Figure:
     )
     later = np.triu(np.ones((length, length), dtype=np.bool_), 1)  # (T, T)
     norm = LogNorm(LEAST, 1, clip=True)
-    places = [(layer, head) for layer in maps.weights for head in heads]
-    for axis, (layer, head) in zip(axes, places, strict=True):
+    pairs = [(layer, head) for layer in maps.weights for head in heads]
+    for axis, (layer, head) in zip(axes, pairs, strict=True):
         shown = np.ma.masked_where(later, maps.weights[layer][head])  # (T, T)
         image = axis.imshow(shown, cmap="viridis", norm=norm, aspect="equal")
         panels.set_panel_title(axis, f"layer {layer}, head {head}", width=side)

@@ -73,15 +73,15 @@ def keep_apart(
         most: maximum number of labels.
         characters: number of characters of tick labels that fit between the first and last value.
     """
-    places = [math.log(value) if log else value for value in values]
-    extent = places[-1] - places[0]
+    xs = [math.log(value) if log else value for value in values]
+    extent = xs[-1] - xs[0]
     least = max(extent / most, 0.05 if log else 0.0)
     widths = [len(f"{value:,.0f}") * extent / characters for value in values]
     kept: list[int] = []
     for index in reversed(range(len(values))):
         last = kept[-1] if kept else index
         room = (widths[last] + widths[index]) / 2 + extent / characters
-        if not kept or places[last] - places[index] >= max(least, room):
+        if not kept or xs[last] - xs[index] >= max(least, room):
             kept.append(index)
     return [values[index] for index in reversed(kept)]
 

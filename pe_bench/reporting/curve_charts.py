@@ -64,11 +64,11 @@ def make_scores(table: Table) -> ScoreChart | None:
         return None
     series: dict[str, list[Point]] = {}
     baselines = []
-    for place, (_, view) in enumerate(known):
+    for index, (_, view) in enumerate(known):
         for row in table.numbers(view.subset, view.metric).to_dict("records"):
-            series.setdefault(row["encoding"], []).append(_point(table, place, row))
+            series.setdefault(row["encoding"], []).append(_point(table, index, row))
         for one in _baselines(table, view):
-            baselines.append(Baseline(one.name, [(place, one.points[0][1])]))
+            baselines.append(Baseline(one.name, [(index, one.points[0][1])]))
     shown = [view for _, view in known]
     metrics = [view.metric for view in shown]
     parts = [view.title or view.subset for view in shown]
@@ -85,11 +85,11 @@ def make_scores(table: Table) -> ScoreChart | None:
             ends += point.ends
     for one in baselines:
         ends += [y for _, y in one.points]
-    places: dict[float, list[str]] = {}
+    borders: dict[float, list[str]] = {}
     for trained, label in trained_lengths(table).items():
         shorter = sum(length <= trained for length, _ in known)
-        places.setdefault(shorter - 0.5, []).append(label)
-    marks = {place: ", ".join(labels) for place, labels in places.items()}
+        borders.setdefault(shorter - 0.5, []).append(label)
+    marks = {x: ", ".join(labels) for x, labels in borders.items()}
     percent = all(table.metric(name).is_percent for name in metrics)
     return ScoreChart(
         metrics=metrics,
@@ -136,8 +136,8 @@ def _adapted_lengths(table: Table) -> dict[float, str]:
 
 def _marks(trained: Mapping[float, str], limits: Limits, *, log: bool = False) -> list[Mark]:
     """Return marks with labels that stay within the panel and do not overlap."""
-    places = {x: layout.place_in(limits, x, log=log) for x in trained}
-    close = len(places) > 1 and max(places.values()) - min(places.values()) < LABEL
+    shares = {x: layout.place_in(limits, x, log=log) for x in trained}
+    close = len(shares) > 1 and max(shares.values()) - min(shares.values()) < LABEL
     marks = []
     for x, label in trained.items():
         is_first_of_several = x == min(trained) < max(trained)
@@ -146,7 +146,7 @@ def _marks(trained: Mapping[float, str], limits: Limits, *, log: bool = False) -
         elif is_first_of_several:
             align = "center"
         else:
-            align = "right" if places[x] > 0.5 else "left"
+            align = "right" if shares[x] > 0.5 else "left"
         marks.append(Mark(x, label, align))
     return marks
 

@@ -57,8 +57,8 @@ def draw_scores(table: Table) -> Figure:
             y = [point.mean for point in points]
             handles[encoding] = axis.errorbar(x, y, error_bars(points), **look)
     for one in chart.baselines:
-        ((place, value),) = one.points
-        ends = [(place - 0.45, value), (place + 0.45, value)]
+        ((at, value),) = one.points
+        ends = [(at - 0.45, value), (at + 0.45, value)]
         baselines[one.name] = panels.draw_baseline(axis, ends)
     axis.set_xticks(range(count), chart.ticks)
     axis.tick_params(axis="x", labelsize=8)
@@ -90,11 +90,11 @@ def _draw_lines(table: Table, chart: ScoreChart) -> Figure:
         for one in chart.baselines:
             if one.points[0][0] == part:
                 axis.axvline(one.points[0][1], **panels.REFERENCE)
-        for place, encoding in enumerate(order):
+        for index, encoding in enumerate(order):
             points = [point for point in chart.series.get(encoding, []) if point.x == part]
             look = draw_options(table, encoding, chosen[encoding]) | BARS | {"linestyle": "none"}
             x = [point.mean for point in points]
-            axis.errorbar(x, [place] * len(points), xerr=error_bars(points), **look)
+            axis.errorbar(x, [index] * len(points), xerr=error_bars(points), **look)
         beyond = ", ".join(mark.label for mark in chart.trained if mark.x < part)
         title = chart.ticks[part]
         panels.set_panel_title(axis, f"{title}\n{beyond}" if beyond else title)

@@ -56,8 +56,8 @@ def draw_forest(found: Verdicts) -> Figure:
     records = [record for verdict in found.tasks for record in verdict.table.records]
     looks = styles_of(records, (found.first, found.second))
     axis.axvline(0, color="0.3", linewidth=1, zorder=0)
-    for place, row in enumerate(rows):
-        y = -place
+    for index, row in enumerate(rows):
+        y = -index
         first_is_better = row.value > 0
         winner = found.first if first_is_better else found.second
         apart = row.difference.significant
@@ -86,8 +86,7 @@ def draw_forest(found: Verdicts) -> Figure:
         )
     if found.mean is not None:
         axis.axhline(0.5 - len(rows) + 1, color="0.8", linewidth=1, zorder=0)
-    places = [-place for place in range(len(rows))]
-    axis.set_yticks(places, [row.name for row in rows])
+    axis.set_yticks([-index for index in range(len(rows))], [row.name for row in rows])
     axis.tick_params(axis="y", length=0)
     axis.set_ylim(0.6 - len(rows), 0.6)
     reach = 1.1 * max(abs(end) for row in rows for end in (row.value, row.low, row.high)

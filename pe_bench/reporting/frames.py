@@ -153,21 +153,21 @@ def tidy_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
 
 def _find_metrics(record: RunRecord, lines: Sequence[Sequence[str]]) -> list[Metric]:
     """Return the metric of each row of a run."""
-    place = CSV_COLUMNS.index("metric")
-    names = {line[place] for line in lines}
+    column = CSV_COLUMNS.index("metric")
+    names = {line[column] for line in lines}
     metrics = {name: record.metrics.get(name) or describe_metric(name) for name in names}
-    return [metrics[line[place]] for line in lines]
+    return [metrics[line[column]] for line in lines]
 
 
 def _find_headline(record: RunRecord, lines: Sequence[Sequence[str]]) -> list[bool]:
     """Return for each row of a run whether it is the headline."""
     assert record.headline is not None  # every finished run has one
     names = ("subset", "metric", "length", "second_axis")
-    places = [CSV_COLUMNS.index(name) for name in names]
+    columns = [CSV_COLUMNS.index(name) for name in names]
     wanted = [record.headline.subset, record.headline.metric, "", ""]
     found = []
     for line in lines:
-        cells = [line[place] for place in places]
+        cells = [line[column] for column in columns]
         found.append(cells == wanted)
     return found
 

@@ -86,7 +86,7 @@ def _differ_in_tuning(table: Table, other: Table) -> bool:
 def brief_table(table: Table, comparison: Comparison) -> str:
     """Return the ranked encodings for a terminal: rank, headline, differences and seeds."""
     header, rows = ranked(table, comparison)
-    shown = [0, *(place for place, name in enumerate(header) if name == "rank")]
+    shown = [0, *(index for index, name in enumerate(header) if name == "rank")]
     columns = list_columns(table)
     shown.append(header.index(columns[0].heading))
     shown += [header.index(column.heading) for column in columns if column.signed]
@@ -97,8 +97,8 @@ def brief_table(table: Table, comparison: Comparison) -> str:
         cells = list(row)
         if learned is not None:
             cells[learned] = row[learned].partition(" (")[0]
-        brief.append([cells[place] for place in shown])
-    return plain_table([header[place] for place in shown], brief)
+        brief.append([cells[index] for index in shown])
+    return plain_table([header[index] for index in shown], brief)
 
 
 def ranked_table(table: Table, comparison: Comparison) -> str:

@@ -44,8 +44,8 @@ class Scale:
         """Return the heights of numbers, clipped to the panel."""
         low, high = (math.log(end) if self.log else end for end in (self.low, self.high))
         inside = np.clip(np.asarray(numbers, float), self.low, self.high)
-        places: Floats = ((np.log(inside) if self.log else inside) - low) / (high - low)
-        return places
+        shares: Floats = ((np.log(inside) if self.log else inside) - low) / (high - low)
+        return shares
 
     def ticks(self) -> list[float]:
         """Return a few round numbers."""
@@ -107,15 +107,15 @@ def draw_multiples(table: Table, reference: str = "") -> Figure:
     count = len(charts) * layout.together
     height = layout.rows * layout.pitch * layout.height + 1.4
     figure = Figure(figsize=(layout.width * count + 0.3, height), layout="constrained")
-    for place, axis in enumerate(figure.subplots(1, count, squeeze=False)[0]):
-        number = place % len(charts)
+    for index, axis in enumerate(figure.subplots(1, count, squeeze=False)[0]):
+        number = index % len(charts)
         chart = charts[number]
-        column = layout.column(place // len(charts))
+        column = layout.column(index // len(charts))
         _draw_column(axis, table, chart, column, reference)
         _set_axes(axis, chart, layout)
-        if place == 0 or chart.y_limits != charts[number - 1].y_limits:
+        if index == 0 or chart.y_limits != charts[number - 1].y_limits:
             _label_heights(axis, chart, layout)
-        if place < len(charts):
+        if index < len(charts):
             lines = [chart.title, chart.y]
             panels.set_panel_title(axis, panels.wrap(lines, layout.width - 0.4), marked=True)
         if number == 0:

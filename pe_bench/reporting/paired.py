@@ -203,20 +203,20 @@ def scores_of(table: Table, encodings: Sequence[str]) -> SeedScores:
         return scores  # their items cannot be paired
     values = scores.values
     runs: list[list[Items]] = []
-    places: list[tuple[int, int]] = []
+    cells: list[tuple[int, int]] = []
     for record, items in zip(table.records, table.items, strict=True):
         if record.encoding not in encodings or record.seed not in scores.seeds:
             continue
-        place = (encodings.index(record.encoding), list(scores.seeds).index(record.seed))
-        if not np.isnan(values[place]):
-            places.append(place)
+        cell = (encodings.index(record.encoding), list(scores.seeds).index(record.seed))
+        if not np.isnan(values[cell]):
+            cells.append(cell)
             runs.append(_headline_cells(table, items))
     found = comparison.resample_items(runs)
     if found is None:
         return scores
     drawn, clusters = found
     resampled: npt.NDArray[np.float64] = np.full((len(drawn), *values.shape), np.nan)
-    for run, (encoding, seed) in enumerate(places):
+    for run, (encoding, seed) in enumerate(cells):
         resampled[:, encoding, seed] = drawn[:, run]
     return replace(scores, resampled=resampled, clusters=clusters)
 
@@ -230,7 +230,7 @@ def _headline_cells(table: Table, items: list[Items]) -> list[Items]:
         named = [(p.subset, p.metric or cell.metric, p.length) for p in cell.groups]
         if (*wanted, None) in named:
             means.append(cell)
-        elif wanted in {place[:2] for place in named} or wanted == (cell.subset, cell.metric):
+        elif wanted in {key[:2] for key in named} or wanted == (cell.subset, cell.metric):
             others.append(cell)
     cells = means or others  # as for rows, prefer a mean to the points of a curve
     return sorted(cells, key=lambda cell: (cell.subset, cell.length or 0, cell.second_axis))

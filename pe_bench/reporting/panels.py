@@ -80,10 +80,10 @@ def make_panels(
     grid = figure.subplots(rows, columns, squeeze=False)
     for axis in grid.flat[count:]:
         axis.set_visible(False)
-    for place, axis in enumerate(grid.flat[:count]):
-        if share_x and place + columns < count:  # there is a panel below
+    for index, axis in enumerate(grid.flat[:count]):
+        if share_x and index + columns < count:  # there is a panel below
             axis.tick_params(labelbottom=False)
-        if share_y and place % columns:
+        if share_y and index % columns:
             axis.tick_params(labelleft=False)
     return figure, list(grid.flat[:count])
 

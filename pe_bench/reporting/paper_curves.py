@@ -107,11 +107,11 @@ def draw_paper_scores(table: Table, width: float, names: Names, order: Sequence[
     chosen = styles_of(table.records)
     handles: dict[str, Any] = {}
     step = 0.7 / len(order)
-    for place, encoding in enumerate(order):
+    for index, encoding in enumerate(order):
         points = chart.series.get(encoding)
         if points:
             look = curve_style(table, encoding, chosen[encoding]) | {"linestyle": "none"}
-            shift = (place - (len(order) - 1) / 2) * step
+            shift = (index - (len(order) - 1) / 2) * step
             x = [point.mean for point in points]
             y = [point.x + shift for point in points]
             handles[encoding] = axis.errorbar(x, y, xerr=error_bars(points), **look)
@@ -182,7 +182,7 @@ def _add_legend(
 def _draw_floors(axis: Axes, chart: ScoreChart) -> dict[str, Line2D]:
     found = {}
     for one in chart.baselines:
-        ((place, value),) = one.points
-        ends = [(value, place - 0.45), (value, place + 0.45)]
+        ((at, value),) = one.points
+        ends = [(value, at - 0.45), (value, at + 0.45)]
         found[FLOOR] = panels.draw_baseline(axis, ends)
     return found

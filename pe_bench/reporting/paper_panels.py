@@ -82,9 +82,9 @@ def make_panels(
 
 def panel_width(axis: Axes, width: float) -> float:
     """Return the width of a panel of a figure of a given width, inches."""
-    place = axis.get_subplotspec()
-    assert place is not None
-    return width / place.get_gridspec().ncols
+    cell = axis.get_subplotspec()
+    assert cell is not None
+    return width / cell.get_gridspec().ncols
 
 
 def legend_lines(labels: Sequence[str], width: float) -> tuple[list[str], int, int]:

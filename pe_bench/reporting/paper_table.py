@@ -242,11 +242,11 @@ def _headlines(tables: Sequence[Table]) -> list[Score]:
 def _scores_of_a_task(table: Table) -> list[Score]:
     """Return all scores of a table, the headline first."""
     found = []
-    for place, column in enumerate(list_columns(table)):
+    for index, column in enumerate(list_columns(table)):
         label = table.metric(column.metric).label
         name = shorten(column.name)
         lines = (label,) if column.name == table.metric(column.metric).title else (name, label)
-        found.append(Score(table, column, lines, is_headline=place == 0))
+        found.append(Score(table, column, lines, is_headline=index == 0))
     return found
 
 
@@ -254,8 +254,8 @@ def _order(tables: Sequence[Table]) -> list[str]:
     """Return the encodings from best to worst, by their mean rank over the tables."""
     ranks: dict[str, list[float]] = {}
     for table in tables:
-        for place, name in enumerate(table.ranking.order):
-            ranks.setdefault(name, []).append(place / len(table.encodings))
+        for index, name in enumerate(table.ranking.order):
+            ranks.setdefault(name, []).append(index / len(table.encodings))
 
     def key(name: str) -> tuple[int, float, str]:
         own = ranks[name]

@@ -93,9 +93,9 @@ class Ladder:
         """Whether the order of the encodings is stable."""
         return self.stability.mark if self.stability else "unknown"
 
-    def seeds(self, place: int) -> int:
+    def seeds(self, index: int) -> int:
         """Return the number of seeds that all encodings have at a size."""
-        scores = headline_scores(self.tables[place], self.encodings)
+        scores = headline_scores(self.tables[index], self.encodings)
         return len(complete_seeds(scores.values).T)
 
 
@@ -172,7 +172,7 @@ def describe_sizes(ladders: Sequence[Ladder], pictures: Sequence[str] = ()) -> s
         return ""
     summary = markdown_table(SUMMARY, summary_rows(ladders), "lllrr")
     parts = [f"## {HEADING}", escape(EXPLAINED), summary]
-    for place, ladder in enumerate(ladders):
+    for index, ladder in enumerate(ladders):
         header, *rows = score_rows(ladder)
         for row in rows:
             if row[0] in ladder.tables[-1].ranking.shown_baselines:
@@ -180,8 +180,8 @@ def describe_sizes(ladders: Sequence[Ladder], pictures: Sequence[str] = ()) -> s
         parts.append(f"### {escape(ladder.title)}")
         parts.append("\n".join(map(escape, describe_ladder(ladder))))
         parts.append(markdown_table(header, rows, "l" + "r" * len(ladder.tables)))
-        if pictures and pictures[place]:
-            parts.append(f"![{escape(ladder.title)}: scores by size]({pictures[place]})")
+        if pictures and pictures[index]:
+            parts.append(f"![{escape(ladder.title)}: scores by size]({pictures[index]})")
     return "\n\n".join(parts)
 
 
@@ -230,19 +230,19 @@ def describe_ladder(ladder: Ladder) -> list[str]:
     lines = [f"{ladder.mark.capitalize()}: {explain_mark(ladder)}"]
     if ladder.stability:
         lines += [_describe_reversal(ladder, one) for one in ladder.stability.reversals]
-    counts = [ladder.seeds(place) for place in range(len(ladder.tables))]
+    counts = [ladder.seeds(index) for index in range(len(ladder.tables))]
     seeds = str(counts[0]) if len(set(counts)) == 1 else ", ".join(map(str, counts))
     lines.append(f"Seeds at each size, which all of these encodings have: {seeds}.")
     for table in ladder.left_out:
         lines.append(
             f"Left out: {table.parameters:,} parameters, with too few encodings in common."
         )
-    for place, table in enumerate(ladder.tables):
-        size = f"{ladder.parameters[place]:,} parameters"
+    for index, table in enumerate(ladder.tables):
+        size = f"{ladder.parameters[index]:,} parameters"
         missing = [name for name in _all_encodings(ladder) if name not in table.ranking.names]
         if missing:
             lines.append(f"Not compared: {', '.join(missing)}, without a score at {size}.")
-        more = [name for name in ladder.encodings if table.seeds(name) > counts[place]]
+        more = [name for name in ladder.encodings if table.seeds(name) > counts[index]]
         if more:
             lines.append(f"More seeds at {size}, which tau does not use: {', '.join(more)}.")
         failed = [name for name in ladder.encodings if not table.learned(name)]
@@ -269,7 +269,7 @@ def explain_mark(ladder: Ladder) -> str:
         return f"all intervals of tau are at or above {SAME_ORDER:g}."
     if len(ladder.encodings) < FEWEST_ENCODINGS:
         return f"an order takes {FEWEST_ENCODINGS} encodings in common."
-    if any(ladder.seeds(place) < SEEDS_OF_AN_INTERVAL for place in range(len(ladder.tables))):
+    if any(ladder.seeds(index) < SEEDS_OF_AN_INTERVAL for index in range(len(ladder.tables))):
         return f"an interval takes {SEEDS_OF_AN_INTERVAL} seeds at each size."
     if any(math.isnan(one.tau) for one in found.agreements):
         return "all encodings have the same score at one size."
@@ -280,11 +280,11 @@ def _describe_reversal(ladder: Ladder, found: Reversal) -> str:
     """Return which of two encodings is better at which size."""
     table = ladder.tables[-1]
     said = []
-    for place, difference in zip(found.places, (found.first, found.second), strict=True):
+    for index, difference in zip(found.indices, (found.first, found.second), strict=True):
         first_is_better = (difference.value > 0) == table.ranking.higher_is_better
         better = found.encodings[0 if first_is_better else 1]
         amount = f"{abs(difference.value):.{_digits(table)}f} {table.ranking.unit}"
-        said.append(f"{better} is better by {amount} at {ladder.parameters[place]:,} parameters")
+        said.append(f"{better} is better by {amount} at {ladder.parameters[index]:,} parameters")
     return f"{' and '.join(found.encodings)}: {', '.join(said)}."
 
 

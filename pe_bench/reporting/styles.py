@@ -185,6 +185,6 @@ def _digest(label: str) -> int:
 def _shade(colour: str, amount: float) -> str:
     """Return a colour moved towards white (amount > 0) or black (amount < 0)."""
     target = 255 if amount > 0 else 0
-    channels = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+    channels = [int(colour[start : start + 2], 16) for start in (1, 3, 5)]
     moved = [round(value + (target - value) * abs(amount)) for value in channels]
     return "#" + "".join(f"{value:02X}" for value in moved)

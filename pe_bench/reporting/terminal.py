@@ -25,8 +25,8 @@ def plain_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int
         width: characters per line; headings of many columns may need more.
     """
     columns = []
-    for place in range(1, len(header)):
-        columns.append(_align([row[place] for row in rows]))
+    for number in range(1, len(header)):
+        columns.append(_align([row[number] for row in rows]))
     names = [row[0] for row in rows]
     longest = max(map(len, [header[0], *names]))
     for least in HEADINGS:

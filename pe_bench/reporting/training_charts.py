@@ -146,8 +146,8 @@ def _thin(curve: LearningCurve) -> LearningCurve:
     # Intervals have equally many tokens, so that their times are averaged.
     speeds = np.array(curve.tokens_per_second, float)
     speed = 1 / mean(1 / np.where(speeds > 0, speeds, math.nan))
-    steps = tuple(curve.step[place] for place in last)
-    rates = tuple(curve.lr[place] for place in last)
+    steps = tuple(curve.step[index] for index in last)
+    rates = tuple(curve.lr[index] for index in last)
     return LearningCurve(
         step=steps,
         loss=tuple(mean(curve.loss).tolist()),

@@ -23,7 +23,7 @@ Combine = Literal["mean", "exp", "geometric mean"]
 COMBINE = get_args(Combine)
 
 
-class Place(NamedTuple):
+class RowKey(NamedTuple):
     """Key of a row within its run.
 
     Attributes:
@@ -64,7 +64,7 @@ class Items:
     length: int | None = None
     second_axis: str = ""
     clusters: npt.NDArray[np.integer] | None = None
-    groups: tuple[Place, ...] = ()
+    groups: tuple[RowKey, ...] = ()
     combine: Combine = "mean"
 
     def __eq__(self, other: object) -> bool:
@@ -78,9 +78,9 @@ class Items:
         return len(self.values)
 
     @property
-    def place(self) -> Place:
+    def key(self) -> RowKey:
         """Key of the cell's row."""
-        return Place(self.subset, self.metric, self.length, self.second_axis)
+        return RowKey(self.subset, self.metric, self.length, self.second_axis)
 
     @property
     def value(self) -> float:
@@ -159,22 +159,22 @@ def combined(means: Floats, combine: Combine) -> Floats:
         return np.exp(one) if combine == "exp" else one
 
 
-def groups_of(items: Iterable[Items]) -> dict[Place, list[Items]]:
+def groups_of(items: Iterable[Items]) -> dict[RowKey, list[Items]]:
     """Return the cells of each summary row."""
-    groups: dict[Place, list[Items]] = {}
+    groups: dict[RowKey, list[Items]] = {}
     for cell in items:
-        for place in cell.groups:
-            place = place._replace(metric=place.metric or cell.metric)
-            groups.setdefault(place, []).append(cell)
+        for key in cell.groups:
+            key = key._replace(metric=key.metric or cell.metric)
+            groups.setdefault(key, []).append(cell)
     return groups
 
 
-def recompute(items: Iterable[Items]) -> dict[Place, float]:
+def recompute(items: Iterable[Items]) -> dict[RowKey, float]:
     """Return the values of all rows that are computed from items: cells and summaries."""
     cells = list(items)
-    values = {cell.place: cell.value for cell in cells}
-    for place, members in groups_of(cells).items():
-        values[place] = sum(cell.value for cell in members) / len(members)
+    values = {cell.key: cell.value for cell in cells}
+    for key, members in groups_of(cells).items():
+        values[key] = sum(cell.value for cell in members) / len(members)
     return values
 
 
@@ -189,16 +189,16 @@ def average_draws(
     if len(rows) == 1:
         return list(rows[0]), list(items[0])
     averaged = []
-    values: dict[Place, float] = {}
+    values: dict[RowKey, float] = {}
     for same in zip(*items, strict=True):
         cell = replace(same[0], values=np.mean([each.values for each in same], axis=0))
         averaged.append(cell)
         if cell.combine != "mean":
-            values[cell.place] = cell.value
+            values[cell.key] = cell.value
     means = []
     for row in average(rows):
-        place = Place(row.subset, row.metric, row.length, row.second_axis)
-        means.append(replace(row, value=values.get(place, row.value)))
+        key = RowKey(row.subset, row.metric, row.length, row.second_axis)
+        means.append(replace(row, value=values.get(key, row.value)))
     return means, averaged
 
 
@@ -221,7 +221,7 @@ def write_items(
     table["length"] = pa.array([cell.length for cell in items], pa.int64())
     groups = []
     for cell in items:
-        groups.append([place._asdict() for place in cell.groups])
+        groups.append([key._asdict() for key in cell.groups])
     table["groups"] = pa.array(groups, pa.list_(_place_type(pa)))
     table["scores"] = [cell.values.reshape(len(cell), -1).shape[1] for cell in items]
     flat = [np.asarray(cell.values, np.float32).ravel() for cell in items]
@@ -282,16 +282,16 @@ def read_labelled_items(
     table = read_table(path, schema, ["length", "weights", "clusters"])
     try:
         columns = [_arrays(table.column(name)) for name in ("values", "weights", "clusters")]
-        places = _places(table.column("groups"))
+        keys = _row_keys(table.column("groups"))
         rest = table.drop_columns(["values", "weights", "clusters", "groups"]).to_pylist()
-        cells = zip(rest, places, *columns, strict=True)
+        cells = zip(rest, keys, *columns, strict=True)
         return [_make_cell(*cell) for cell in cells]
     except (WrongError, pa.ArrowException) as error:
         raise InputError(f"cannot read {path} ({error}): remove that file") from None
 
 
 def _make_cell(
-    labels: dict[str, Any], groups: tuple[Place, ...], *arrays: Any
+    labels: dict[str, Any], groups: tuple[RowKey, ...], *arrays: Any
 ) -> tuple[Items, dict[str, Any]]:
     """Return the items of a row, and its additional columns.
 
@@ -335,20 +335,20 @@ def _arrays(column: Any) -> list[npt.NDArray[Any] | None]:
     return found
 
 
-def _places(column: Any) -> list[tuple[Place, ...]]:
-    """Convert a column of lists of places.
+def _row_keys(column: Any) -> list[tuple[RowKey, ...]]:
+    """Convert a column of lists of row keys.
 
     Raises:
-        WrongError: a place is null, or a label cannot be one.
+        WrongError: a row key is null, or a label cannot be one.
     """
-    found: list[tuple[Place, ...]] = []
+    found: list[tuple[RowKey, ...]] = []
     for chunk in column.chunks:
         structs = chunk.values
-        fields = [structs.field(name).to_pylist() for name in Place._fields]
-        flat = [Place(*values) for values in zip(*fields, strict=True)]
-        for place in set(flat):
-            texts = (place.subset, place.metric, place.second_axis)
-            if not all(map(is_line, texts)) or (place.length or 0) < 0:
+        fields = [structs.field(name).to_pylist() for name in RowKey._fields]
+        flat = [RowKey(*values) for values in zip(*fields, strict=True)]
+        for key in set(flat):
+            texts = (key.subset, key.metric, key.second_axis)
+            if not all(map(is_line, texts)) or (key.length or 0) < 0:
                 raise WrongError("has a row with invalid groups")
         if structs.null_count:
             raise WrongError("has a row with invalid groups")
@@ -358,7 +358,7 @@ def _places(column: Any) -> list[tuple[Place, ...]]:
 
 
 def _labels(items: Items) -> tuple[Any, ...]:
-    return (items.place, items.groups, items.combine)
+    return (items.key, items.groups, items.combine)
 
 
 def _place_type(pa: Any) -> Any:

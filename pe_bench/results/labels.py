@@ -35,6 +35,6 @@ def find_label(wanted: str, labels: Sequence[str]) -> str:
 def split_label(label: str) -> tuple[str, str]:
     """Split a label into the name of the measured encoding and the rest."""
     origin, arrow, measured = label.rpartition(ARROW)
-    ends = [place for place in (measured.find(":"), measured.find(" [")) if place >= 0]
+    ends = [index for index in (measured.find(":"), measured.find(" [")) if index >= 0]
     name = measured[: min(ends, default=len(measured))]
     return name, origin + arrow + measured[len(name) :]

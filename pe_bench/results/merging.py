@@ -43,7 +43,7 @@ from pe_bench.system.locks import hold
 from pe_bench.system.sealed import DamagedError, read_sealed, sum_of, write_sealed
 
 NUMBERS = ("value", "n", "stderr", "ci_low", "ci_high", "status")
-PLACE = ("subset", "length", "second_axis", "metric")
+ROW_KEY = ("subset", "length", "second_axis", "metric")
 LEFT_OUT = ("work", "lock", "run.json")
 ROUNDING = 1e-9  # largest relative difference of equal numbers
 
@@ -146,14 +146,14 @@ def merge_folders(
 def compare_rows(first: RunRecord, second: RunRecord) -> str:
     """Describe the differences of two runs' rows as the end of a sentence; empty: none."""
     one, two = _numbers(first), _numbers(second)
-    differing = [place for place in one if place in two and one[place] != two[place]]
+    differing = [key for key in one if key in two and one[key] != two[key]]
     lacking = len(one.keys() ^ two.keys())
     if lacking:
         return f"only one of them has {lacking} of {len(one.keys() | two.keys())} rows"
     if differing:
-        place = differing[0]
-        name = " ".join(filter(None, place))
-        values = f"{one[place][0]} and {two[place][0]}"
+        key = differing[0]
+        name = " ".join(filter(None, key))
+        values = f"{one[key][0]} and {two[key][0]}"
         return f"{len(differing)} of {len(one)} rows differ, the first is {name}: {values}"
     items = read_run_items(first), read_run_items(second)
     return "scores of items differ" if all(items) and items[0] != items[1] else ""
@@ -390,8 +390,8 @@ def _numbers(record: RunRecord) -> dict[tuple[str, ...], tuple[str, ...]]:
     """Return the values of each row by its key."""
     found = {}
     for row in read_run_rows(record):
-        place = tuple(row[name] for name in PLACE)
-        found[place] = tuple(row[name] for name in NUMBERS)
+        key = tuple(row[name] for name in ROW_KEY)
+        found[key] = tuple(row[name] for name in NUMBERS)
     return found
 
 

@@ -23,9 +23,9 @@ def check_rows(rows: Sequence[Measurement], metrics: Mapping[str, Metric]) -> No
 
     Raises:
         InputError: a value is not a number or is an impossible percentage, a field has a
-            wrong type, or two rows have the same place.
+            wrong type, or two rows have the same key.
     """
-    places = set()
+    keys = set()
     for row in rows:
         if not isinstance(row, Measurement):
             raise InputError(f"a row must be a Measurement, not {row!r:.100}")
@@ -39,10 +39,10 @@ def check_rows(rows: Sequence[Measurement], metrics: Mapping[str, Metric]) -> No
         is_percentage = metric.is_percent and metric.higher_is_better
         if is_percentage and not -ROUNDING <= row.value <= 100 + ROUNDING:
             raise InputError(f"{name} has {row.value:g} %, but a score is 0 to 100 %")
-        place = (row.subset, row.metric, row.length, row.second_axis)
-        if place in places:
-            raise InputError(f"{name} occurs twice: a place needs one number")
-        places.add(place)
+        key = (row.subset, row.metric, row.length, row.second_axis)
+        if key in keys:
+            raise InputError(f"{name} occurs twice: give it one number")
+        keys.add(key)
 
 
 def _find_wrong_field(row: Measurement) -> str:

@@ -96,14 +96,14 @@ def read_lines(path: Path) -> list[list[str]]:
             content = _unpack(content)
         text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
         header, *lines = csv.reader(text, strict=True)
-        places = [header.index(name) for name in CSV_COLUMNS]
+        indices = [header.index(name) for name in CSV_COLUMNS]
         widths = set(map(len, lines)) - {len(header)}
         if widths:
             raise ValueError(f"a line of {min(widths)} cells under {len(header)} columns")
         if header != list(CSV_COLUMNS):
             ordered = []
             for line in lines:
-                ordered.append([line[place] for place in places])
+                ordered.append([line[index] for index in indices])
             lines = ordered
         for name, column in zip(CSV_COLUMNS, zip(*lines, strict=True), strict=bool(lines)):
             _check_cells(name, set(column))

@@ -136,8 +136,8 @@ def beyond_edge(losses: Mapping[Candidate, float], best: Candidate) -> Candidate
 def _between(losses: Mapping[Candidate, float], best: Candidate) -> Candidate | None:
     """Return an untried candidate between the best rate and a neighbour; first the farther one."""
     rates = sorted({candidate.lr for candidate in losses})
-    place = rates.index(best.lr)
-    neighbours = [rates[i] for i in (place - 1, place + 1) if 0 <= i < len(rates)]
+    index = rates.index(best.lr)
+    neighbours = [rates[i] for i in (index - 1, index + 1) if 0 <= i < len(rates)]
     neighbours.sort(key=lambda lr: -round(abs(math.log(lr / best.lr)), 3))
     for neighbour in neighbours:
         mean = math.sqrt(best.lr * neighbour)

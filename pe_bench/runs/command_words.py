@@ -28,9 +28,9 @@ def command_words(options: RunOptions, task: ResolvedTask) -> tuple[str, ...]:
         words += ["--subsets", *options.subsets]
     if options.tokenizer and isinstance((task.start or task).task.vocabulary, Tokenizer):
         words += ["--tokenizer", "FILE" if Path(options.tokenizer).exists() else options.tokenizer]
-    places = list(_places(options, task))
-    if places:
-        words += ["--data", *places]
+    folders = list(_data_folders(options, task))
+    if folders:
+        words += ["--data", *folders]
     if options.tune and task.tuning:
         words.append("--tune")
         words += option_words("tune", {"lr": options.tune.lr} if options.tune.lr else {})
@@ -54,7 +54,7 @@ def _changes(given: Mapping[str, Any], task: ResolvedTask) -> dict[str, Any]:
     return {name: value for name, value in changes.items() if name == "length"}
 
 
-def _places(options: RunOptions, task: ResolvedTask) -> Iterator[str]:
+def _data_folders(options: RunOptions, task: ResolvedTask) -> Iterator[str]:
     """Yield a placeholder for each folder with data that the task or its start uses."""
     names = {one.label.partition(":")[0] for one in (task, task.start) if one}
     for name in options.data:

@@ -49,10 +49,10 @@ def evaluate(
         seconds += journal.seconds
         with torch.inference_mode(), autocast:
             draws.append(task.evaluate(model, subset, seed, journal))
-    places = set()
+    keys = set()
     for draw in draws:
-        places.add(tuple(cell.place for cell in draw.items))
-    if len(places) > 1:
+        keys.add(tuple(cell.key for cell in draw.items))
+    if len(keys) > 1:
         raise FloatingPointError(
             "different draws of position ids have non-finite logits at different points, so "
             "there is no mean over draws"

@@ -24,46 +24,46 @@ NEEDED = {"task", "precision", "model", "train", "start"}  # required settings
 TRAINED = ("checkpoints", "tuning")  # folders of the cache with results of training, not data
 
 
-def rebuild(record: RunRecord, scratch: Path, places: MovedPaths) -> tuple[ResolvedTask, Plugin]:
+def rebuild(record: RunRecord, scratch: Path, moved: MovedPaths) -> tuple[ResolvedTask, Plugin]:
     """Return the task of a record under its settings, and its encoding.
 
-    Code comes from the package and from `places` only, whatever files the record names.
+    Code comes from the package and from `moved` only, whatever files the record names.
 
     Args:
         record: record of a run.
         scratch: folder for a cache without trained models.
-        places: current places of files and data.
+        moved: current paths of files and data.
 
     Raises:
         InputError: plugins or data are missing or differ, or a setting differs here.
     """
     _check_complete(record.settings)
-    with trusting_only(places.encoding, places.task):
-        return _rebuild(record, scratch, places)
+    with trusting_only(moved.encoding, moved.task):
+        return _rebuild(record, scratch, moved)
 
 
-def _rebuild(record: RunRecord, scratch: Path, places: MovedPaths) -> tuple[ResolvedTask, Plugin]:
-    _check_places(record, places)
-    options = _make_options(record, scratch, places)
+def _rebuild(record: RunRecord, scratch: Path, moved: MovedPaths) -> tuple[ResolvedTask, Plugin]:
+    _check_paths(record, moved)
+    options = _make_options(record, scratch, moved)
     label = record.encoding
     if record.adaptation is not None:
         label = record.adaptation["encoding"]
-        options = _options_to_continue(options, record, places)
-    elif places.origin is not None:
+        options = _options_to_continue(options, record, moved)
+    elif moved.origin is not None:
         raise InputError("--from has no effect: the model of this run starts from no other one")
-    spec = _spec("task", record.task, record, places.task)
+    spec = _spec("task", record.task, record, moved.task)
     factory = RunFactory(options)
     task = factory.task(spec)
     if {*task.task.subsets} != {*record.subsets}:
         factory = RunFactory(replace(options, subsets=record.subsets))
         task = factory.task(spec)
     _check_settings(record, task)
-    encoding = factory.encoding(_spec("encoding", label, record, places.encoding))
+    encoding = factory.encoding(_spec("encoding", label, record, moved.encoding))
     _check_label(encoding, label)
     return task, factory.adapted(encoding, task)
 
 
-def _check_places(record: RunRecord, places: MovedPaths) -> None:
+def _check_paths(record: RunRecord, moved: MovedPaths) -> None:
     """Check that a given file belongs to a plugin of the run that is not shipped.
 
     Raises:
@@ -72,26 +72,26 @@ def _check_places(record: RunRecord, places: MovedPaths) -> None:
     encodings = [record.encoding]
     if record.adaptation:
         encodings = [record.adaptation["encoding"]]
-        if not (places.origin or record.sources.get("checkpoint")):
+        if not (moved.origin or record.sources.get("checkpoint")):
             encodings.append(record.adaptation["from"])
     of_kinds: dict[Kind, tuple[str | None, list[str]]] = {
-        "task": (places.task, [record.task]),
-        "encoding": (places.encoding, encodings),
+        "task": (moved.task, [record.task]),
+        "encoding": (moved.encoding, encodings),
     }
-    for kind, (place, labels) in of_kinds.items():
+    for kind, (path, labels) in of_kinds.items():
         own = [label.partition(":")[0] for label in labels]
-        if place is not None and {*own} <= {*plugins.names(kind)}:
+        if path is not None and {*own} <= {*plugins.names(kind)}:
             raise InputError(f"--{kind} has no effect: the {kind} of the run, {own[0]}, is shipped")
 
 
-def _options_to_continue(options: RunOptions, record: RunRecord, places: MovedPaths) -> RunOptions:
+def _options_to_continue(options: RunOptions, record: RunRecord, moved: MovedPaths) -> RunOptions:
     """Return the options of a run whose model starts from another one."""
     assert record.adaptation is not None
     adapt = _adaptation(record.adaptation)
     recorded = record.sources.get("checkpoint")
-    folder = places.origin or (Path(recorded) if recorded else None)
+    folder = moved.origin or (Path(recorded) if recorded else None)
     if folder is None:
-        origin = _load("encoding", record.adaptation["from"], record, places.encoding)
+        origin = _load("encoding", record.adaptation["from"], record, moved.encoding)
         return replace(options, origin=origin.given, adapt=adapt)
     if not folder.is_dir():
         raise InputError(f"there is no checkpoint {folder}: give its folder with --from DIR")
@@ -123,13 +123,13 @@ def _check_complete(settings: Mapping[str, Any] | None) -> None:
         raise InputError("the record has no settings, as in an earlier version: run it again")
 
 
-def _load(kind: Kind, label: str, record: RunRecord, place: str | None) -> Plugin:
+def _load(kind: Kind, label: str, record: RunRecord, path: str | None) -> Plugin:
     """Return the plugin of a label.
 
     Raises:
         InputError: the plugin is missing, or has another label.
     """
-    spec = _spec(kind, label, record, place)
+    spec = _spec(kind, label, record, path)
     plugin = plugins.load(kind, spec, record.preset if kind == "task" else "")
     _check_label(plugin, label)
     return plugin
@@ -140,25 +140,25 @@ def _check_label(plugin: Plugin, label: str) -> None:
         raise InputError(f"{plugin.given} is {plugin.label}, but the run has {label}")
 
 
-def _spec(kind: Kind, label: str, record: RunRecord, place: str | None) -> str:
+def _spec(kind: Kind, label: str, record: RunRecord, path: str | None) -> str:
     """Return the spec that loads a plugin: its label, with the path of the user's file if any."""
     name, colon, options = label.partition(":")
     if name in plugins.names(kind):
         return label
-    if place is None:
+    if path is None:
         recorded = record.sources.get(kind)
         known = f" (it was {recorded})" if recorded else ""
         if record.adaptation and name == record.adaptation["from"]:
             known = f", or its folder with --from DIR if it is a checkpoint{known}"
         raise InputError(f"{name} is not shipped: give its file with --{kind} FILE{known}")
-    return f"{place}{colon}{options}"
+    return f"{path}{colon}{options}"
 
 
-def _make_options(record: RunRecord, scratch: Path, places: MovedPaths) -> RunOptions:
+def _make_options(record: RunRecord, scratch: Path, moved: MovedPaths) -> RunOptions:
     """Return the options of a command that would execute the run."""
-    cls: type[Task] = _load("task", record.task, record, places.task).cls
+    cls: type[Task] = _load("task", record.task, record, moved.task).cls
     data = {name: Path(folder) for name, folder in record.sources.get("data", {}).items()}
-    data |= places.data
+    data |= moved.data
     if record.preset not in cls.presets:
         raise InputError(f"{record.task} has no preset '{record.preset}' in this version")
     preset = cls.preset(record.preset, data.get(""))

@@ -24,7 +24,7 @@ from pe_bench.system.commit import ROUNDING, show_commit
 from pe_bench.system.console import info
 from pe_bench.system.sealed import write_sealed
 
-PLACE = ("subset", "metric", "length", "second_axis")
+KEY = ("subset", "metric", "length", "second_axis")
 NOT_LISTED = ("clock", "git.")  # the clock always differs; commits have a separate sentence
 
 
@@ -32,7 +32,7 @@ NOT_LISTED = ("clock", "git.")  # the clock always differs; commits have a separ
 class Number:
     """A number that differs after the repetition; None if that run has no such row."""
 
-    place: str
+    name: str
     before: str | None
     now: str | None
 
@@ -70,7 +70,7 @@ def repeat(
     scratch: Path,
     *,
     device: str,
-    places: MovedPaths | None = None,
+    moved: MovedPaths | None = None,
 ) -> Repetition:
     """Repeat the training and the evaluation of a record, without using any earlier result.
 
@@ -78,17 +78,17 @@ def repeat(
         record: record of a finished run.
         scratch: folder for results and checkpoints.
         device: "cpu" or "cuda".
-        places: current places of files and data.
+        moved: current paths of files and data.
 
     Raises:
         InputError: the record cannot be repeated here.
     """
     _check_repeatable(record)
-    places = places or MovedPaths()
+    moved = moved or MovedPaths()
     threads = record.environment.get("threads")
     if device == "cpu" and threads and threads <= (os.cpu_count() or 1):
         torch.set_num_threads(threads)  # the number of threads changes the order of sums
-    task, encoding = rebuild(record, scratch, places)
+    task, encoding = rebuild(record, scratch, moved)
     _write_choices(record, task, encoding, scratch)
     run = Run(task, encoding, record.seed, scratch / "results", device, task.settings["precision"])
     info(f"{run.title}: again, in {scratch}")
@@ -149,15 +149,15 @@ def _changed_numbers(before: RunRecord, now: RunRecord) -> tuple[int, list[Numbe
     old = {_place(row): row["value"] for row in read_run_rows(before)}
     new = {_place(row): row["value"] for row in read_run_rows(now)}
     numbers = [
-        Number(place, old.get(place), new.get(place))
-        for place in dict.fromkeys([*old, *new])
-        if old.get(place) != new.get(place)
+        Number(name, old.get(name), new.get(name))
+        for name in dict.fromkeys([*old, *new])
+        if old.get(name) != new.get(name)
     ]
     return len(old), sorted(numbers, key=lambda number: -number.difference)
 
 
 def _place(row: Mapping[str, str]) -> str:
-    return " ".join(filter(None, (row[name] for name in PLACE)))
+    return " ".join(filter(None, (row[name] for name in KEY)))
 
 
 def _changed_conditions(

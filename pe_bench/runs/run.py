@@ -101,8 +101,8 @@ class Run:
         """Folder of the run; its digest covers every setting and version that affects a number."""
         code = (code_of(self.encoding),) if self.resolved.task.measures_time else ()
         identity = self.resolved.digest(self.encoding.label, self.encoding.version, *code)
-        place = self.results / "runs" / slug(self.resolved.label) / slug(self.encoding.label)
-        return place / f"seed{self.seed}-{identity}"
+        parent = self.results / "runs" / slug(self.resolved.label) / slug(self.encoding.label)
+        return parent / f"seed{self.seed}-{identity}"
 
     @cached_property
     def files(self) -> RunFolder:
@@ -301,9 +301,9 @@ class Run:
             self._keep(model, subset)
 
     def _keep(self, model: Decoder, subset: str | None) -> None:
-        place = model_folder(self.folder, subset)
+        folder = model_folder(self.folder, subset)
         encoding = built(self.encoding, self.phases.choose(self.resolved, subset))
-        keep(model, place, encoding, self.resolved.task.vocabulary)
+        keep(model, folder, encoding, self.resolved.task.vocabulary)
 
     def _drop_weights(self, models: Mapping[str, str]) -> None:
         """Remove the weights of the finished run from the cache, if nothing needs them.

@@ -30,43 +30,45 @@ def model_folder(run: Path, subset: str | None) -> Path:
     return run / WHOLE if subset is None else run / WHOLE / slug(subset)
 
 
-def is_kept(place: Path) -> bool:
+def is_kept(folder: Path) -> bool:
     """Return whether a folder contains a kept model."""
-    return (place / "config.json").is_file()
+    return (folder / "config.json").is_file()
 
 
-def is_damaged(place: Path) -> bool:
+def is_damaged(folder: Path) -> bool:
     """Return whether the configuration or a header of the weights of a kept model is unreadable."""
     try:
-        json.loads((place / "config.json").read_text(encoding="utf-8"))
-        find_tensors(place)
+        json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        find_tensors(folder)
     except (InputError, OSError, ValueError):
         return True
     return False
 
 
-def keep(model: Decoder, place: Path, encoding: Plugin, vocabulary: Vocabulary | Tokenizer) -> None:
+def keep(
+    model: Decoder, folder: Path, encoding: Plugin, vocabulary: Vocabulary | Tokenizer
+) -> None:
     """Write a model as a Hugging Face folder, completely or not at all.
 
     Args:
         model: the trained model.
-        place: folder for the model; nothing is done if it contains a kept model. A damaged one is
+        folder: folder for the model; nothing is done if it contains a kept model. A damaged one is
             moved aside.
         encoding: encoding of the model.
         vocabulary: vocabulary of the task.
     """
-    if place.exists():
-        if is_kept(place) and not is_damaged(place):
+    if folder.exists():
+        if is_kept(folder) and not is_damaged(folder):
             return
-        set_aside(DamagedError(place, "is incomplete or damaged"))
-    aside = place.with_name(f".{place.name}.unfinished")
+        set_aside(DamagedError(folder, "is incomplete or damaged"))
+    aside = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(aside, ignore_errors=True)
     tokenizer = vocabulary if isinstance(vocabulary, Tokenizer) else None
-    with saving(place):
+    with saving(folder):
         aside.mkdir(parents=True)
     write_folder(model, aside, encoding.spec, tokenizer)
-    with saving(place):
-        aside.rename(place)
+    with saving(folder):
+        aside.rename(folder)
 
 
 def find_kept(record: RunRecord, subset: str | None = None) -> Path:
@@ -81,14 +83,14 @@ def find_kept(record: RunRecord, subset: str | None = None) -> Path:
     """
     assert record.folder is not None
     kept = record.folder / WHOLE
-    places = {"": kept} if is_kept(kept) else {p.parent.name: p.parent for p in _configs(kept)}
-    if not places:
+    folders = {"": kept} if is_kept(kept) else {p.parent.name: p.parent for p in _configs(kept)}
+    if not folders:
         raise InputError(f"{record.folder} has no model: repeat the command of the run with --keep")
     name = slug(subset or "")
-    if name not in places and (subset or len(places) > 1):
-        names = ", ".join(sorted(places)) or "one for all"
+    if name not in folders and (subset or len(folders) > 1):
+        names = ", ".join(sorted(folders)) or "one for all"
         raise InputError(f"there are models of these subsets: {names}; write --subset NAME")
-    return places.get(name) or next(iter(places.values()))
+    return folders.get(name) or next(iter(folders.values()))
 
 
 def copy_kept(record: RunRecord, folder: Path, subset: str | None = None) -> None:

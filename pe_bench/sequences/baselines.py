@@ -50,7 +50,7 @@ class Scored:
     Attributes:
         row, column: (S,) position in the batch at which the token is predicted.
         target: (S,) id of the token.
-        place: (S,) index of the token in its answer, from 0; 0 if tokens form no answers.
+        offset: (S,) index of the token in its answer, from 0; 0 if tokens form no answers.
         last: (S,) id of the preceding token.
         keys: (S,) keys to look up, for each table.
     """
@@ -58,7 +58,7 @@ class Scored:
     row: TokenIds
     column: TokenIds
     target: TokenIds
-    place: TokenIds
+    offset: TokenIds
     last: TokenIds
     keys: Mapping[str, TokenIds]
 
@@ -85,8 +85,8 @@ class Baselines:
     Args:
         batches: training batches to count.
         vocab_size: number of token ids.
-        places: whether consecutive scored tokens form one answer. False: they are scattered over a
-            text, and the constant answer is one token.
+        consecutive: whether consecutive scored tokens form one answer. False: they are scattered
+            over a text, and the constant answer is one token.
         ordered: whether the order of an answer's tokens matters. False: any order counts, and
             guessing and the random candidate draw without replacement.
 
@@ -95,16 +95,16 @@ class Baselines:
     """
 
     def __init__(
-        self, batches: Iterable[Batch], vocab_size: int, *, places: bool, ordered: bool = True
+        self, batches: Iterable[Batch], vocab_size: int, *, consecutive: bool, ordered: bool = True
     ) -> None:
         self.vocab_size = vocab_size
-        self.places = places
+        self.consecutive = consecutive
         self.ordered = ordered
         parts = [self._scored(batch) for batch in batches]
         seen = np.concatenate([part.target for part in parts])
         if not len(seen):
             raise InputError("no target counts in the training batches of the baselines")
-        place = np.concatenate([part.place for part in parts])
+        offset = np.concatenate([part.offset for part in parts])
         self.symbols = len(np.unique(seen))
         self.most_frequent = int(np.bincount(seen).argmax())
         self.tables: dict[str, Table] = {}
@@ -112,8 +112,8 @@ class Baselines:
             keys = np.concatenate([part.keys[name] for part in parts])
             self.tables[name] = _most_frequent(keys, seen, vocab_size)
         # (index in the answer, token): whether it occurs in training. The last row: at any index.
-        self.answers = np.zeros((int(place.max()) + 2, vocab_size), dtype=np.bool_)
-        self.answers[place, seen] = True
+        self.answers = np.zeros((int(offset.max()) + 2, vocab_size), dtype=np.bool_)
+        self.answers[offset, seen] = True
         self.answers[-1, seen] = True
 
     def scores(self, batch: Batch) -> dict[str, Scores]:
@@ -142,16 +142,16 @@ class Baselines:
         targets = batch.targets.numpy()
         is_scored = targets != IGNORE
         row, column = np.nonzero(is_scored)
-        place = _places(is_scored)[row, column] if self.places else np.zeros_like(row)
+        offset = _offsets(is_scored)[row, column] if self.consecutive else np.zeros_like(row)
         ends = is_scored.shape[1] - 1 - is_scored[:, ::-1].argmax(1)  # (N,)
-        keys = {CONSTANT: place, POSITION: column, FROM_END: ends[row] - column}
+        keys = {CONSTANT: offset, POSITION: column, FROM_END: ends[row] - column}
         context = np.zeros_like(row)
         for length, name in enumerate(TABLES):
             before = column - length
             token = np.where(before >= 0, tokens[row, before.clip(min=0)], self.vocab_size)
             context = context * MULTIPLIER + token + 1  # a hash; overflow is intended
             keys[name] = context
-        return Scored(row, column, targets[row, column], place, tokens[row, column], keys)
+        return Scored(row, column, targets[row, column], offset, tokens[row, column], keys)
 
     def _look_up(self, name: str, scored: Scored, fallback: TokenIds | None = None) -> TokenIds:
         """Return the predictions (S,) of a table.
@@ -176,17 +176,17 @@ class Baselines:
         known, first = np.unique(tokens + rows[:, None] * self.vocab_size, return_index=True)
         is_first = np.zeros(tokens.shape, dtype=np.bool_)
         is_first.flat[first] = True
-        place = np.minimum(scored.place, len(self.answers) - 1)
-        counts = np.zeros_like(place)
-        for each in np.unique(place):
+        offset = np.minimum(scored.offset, len(self.answers) - 1)
+        counts = np.zeros_like(offset)
+        for each in np.unique(offset):
             new = is_first & self.answers[each][tokens]  # (N, T)
-            here = place == each
+            here = offset == each
             counts[here] = new.cumsum(1)[scored.row[here], scored.column[here]]
         wanted = scored.target + scored.row * self.vocab_size
         index = np.searchsorted(known, wanted).clip(max=len(known) - 1)
         shown = known[index] == wanted
         shown &= first[index] <= scored.row * tokens.shape[1] + scored.column
-        return counts, shown & self.answers[place, scored.target]
+        return counts, shown & self.answers[offset, scored.target]
 
     def _expected(
         self, scored: Scored, counts: TokenIds, candidates: TokenIds, among: Mask
@@ -234,7 +234,7 @@ def _score(row: TokenIds, counts: TokenIds, correct: Probabilities) -> Scores:
     return Scores(exact, counts, (so_far * counted).sum(1), (table * counted).sum(1))
 
 
-def _places(scored: Mask) -> TokenIds:
+def _offsets(scored: Mask) -> TokenIds:
     """Return the index of each scored token among consecutive scored tokens, from 0: (N, T)."""
     column = np.arange(scored.shape[1])
     before = np.where(scored, -1, column)

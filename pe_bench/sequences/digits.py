@@ -10,6 +10,6 @@ def carry(numbers: TokenIds) -> None:
         numbers: (..., width) sums or products of digits, the last place first. The result must fit
             into `width` digits.
     """
-    for place in range(numbers.shape[-1] - 1):
-        numbers[..., place + 1] += numbers[..., place] // 10
-        numbers[..., place] %= 10
+    for index in range(numbers.shape[-1] - 1):
+        numbers[..., index + 1] += numbers[..., index] // 10
+        numbers[..., index] %= 10

@@ -35,10 +35,11 @@ def check_points(points: Sequence[EvalPoint], subset: str) -> None:
     """Check the points of a subset.
 
     Raises:
-        InputError: two points have the same place, or a place contains control characters.
+        InputError: two points have the same length and second axis, or a second axis contains
+            control characters.
     """
-    places = Counter((point.length, point.second_axis) for point in points)
-    for (length, second_axis), count in places.items():
+    counts = Counter((point.length, point.second_axis) for point in points)
+    for (length, second_axis), count in counts.items():
         what = f"the evaluation point {subset}, {length}, {second_axis!r}"
         if not isinstance(second_axis, str):
             raise InputError(

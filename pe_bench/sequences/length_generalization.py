@@ -14,7 +14,7 @@ from pe_bench.decoder.generation import NotFiniteError
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.results.intervals import mean_of
-from pe_bench.results.items import Items, Place
+from pe_bench.results.items import Items, RowKey
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.metrics import Metric
@@ -127,8 +127,8 @@ class LengthGeneralizationTask(Task):
         Raises:
             InputError: an item has no answer, or an id that is not in the vocabulary.
         """
-        place = (self.all_subsets.index(subset), point.length, *point.second_axis.encode())
-        rng = np.random.default_rng([EVAL_SEED, *place])
+        identity = (self.all_subsets.index(subset), point.length, *point.second_axis.encode())
+        rng = np.random.default_rng([EVAL_SEED, *identity])
         samples = []
         for _ in range(self.count(subset, point)):
             samples.append(self.sample(rng, subset, point))
@@ -177,9 +177,9 @@ class LengthGeneralizationTask(Task):
 
     def measure(self, subset: str, point: EvalPoint, scores: Scores) -> list[Items]:
         """Return the scores of a point's items, for each of `point_metrics`."""
-        places = [Place(name) for name in self.group_names(subset, point)]
+        groups = [RowKey(name) for name in self.group_names(subset, point)]
         if point.curve:
-            places.append(Place(point.curve, length=point.length))
+            groups.append(RowKey(point.curve, length=point.length))
         found = []
         for metric in self.point_metrics:
             values, weights = item_scores(metric, scores)
@@ -190,7 +190,7 @@ class LengthGeneralizationTask(Task):
                 None if (weights == 1).all() else weights.astype(np.float64),
                 point.length,
                 point.second_axis,
-                groups=tuple(places),
+                groups=tuple(groups),
             )
             found.append(items)
         return found
@@ -334,7 +334,7 @@ class LengthGeneralizationTask(Task):
         batches = (self.baseline_batch(subset, step) for step in steps)
         size = self.vocabulary.vocab_size
         ordered = "string_match_all" not in self.point_metrics
-        return Baselines(batches, size, places=self.autoregressive, ordered=ordered)
+        return Baselines(batches, size, consecutive=self.autoregressive, ordered=ordered)
 
     def provenance(self) -> dict[str, Any]:
         return {**super().provenance(), **self._items_digests}

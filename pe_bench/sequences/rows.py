@@ -92,9 +92,9 @@ def concatenate(rows: int, *segments: Segment) -> Sequences:
     for segment, size in zip(segments, sizes, strict=True):
         columns = np.arange(segment.ids.shape[-1])
         row, column = np.nonzero(columns < size[:, None])
-        place = start[row] + column
-        ids[row, place] = np.broadcast_to(segment.ids, (rows, len(columns)))[row, column]
-        scored[row, place] = segment.scored
+        target = start[row] + column
+        ids[row, target] = np.broadcast_to(segment.ids, (rows, len(columns)))[row, column]
+        scored[row, target] = segment.scored
         start += size
     return Sequences(ids, scored, lengths)
 
@@ -154,6 +154,6 @@ def stack(parts: Sequence[Sequences]) -> Sequences:
 def pad_rows(rows: Sequence[Sequence[int]], value: int) -> Tensor:
     """Return rows of ids as one tensor, padded on the right: N rows -> (N, T)."""
     padded = np.full((len(rows), max(map(len, rows))), value)  # (N, T)
-    for place, row in zip(padded, rows, strict=True):
-        place[: len(row)] = row
+    for target, row in zip(padded, rows, strict=True):
+        target[: len(row)] = row
     return torch.from_numpy(padded)

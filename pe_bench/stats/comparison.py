@@ -116,11 +116,11 @@ def resample_items(
         score is not finite.
     """
     first = runs[0] if runs else []
-    places = [cell.place for cell in first]
+    keys = [cell.key for cell in first]
     if not first:
         return None
     for run in runs:
-        if [cell.place for cell in run] != places:
+        if [cell.key for cell in run] != keys:
             return None
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     total = np.zeros((resamples, len(runs)))
@@ -216,8 +216,8 @@ def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[s
     groups = list(islice(networkx.find_cliques(similar), MOST_LETTERS + 1))
     if len(groups) > MOST_LETTERS:
         return dict.fromkeys(ranking, "")
-    places = {name: place for place, name in enumerate(ranking)}
-    groups.sort(key=lambda group: sorted(places[name] for name in group))
+    ranks = {name: index for index, name in enumerate(ranking)}
+    groups.sort(key=lambda group: sorted(ranks[name] for name in group))
     found = dict.fromkeys(ranking, "")
     for number, group in enumerate(groups):
         letter = chr(ord("a") + number % 26) * (1 + number // 26)

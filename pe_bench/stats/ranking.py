@@ -94,21 +94,21 @@ def average_over(tasks: Sequence[TaskScores]) -> SeedScores:
     """
     parts = [task.normalise() for task in tasks]
     seeds = sorted(set(parts[0].seeds).intersection(*[part.seeds for part in parts[1:]]))
-    places = []
+    columns_of_parts = []
     for part in parts:
         own = list(part.seeds)
-        places.append([own.index(seed) for seed in seeds])
+        columns_of_parts.append([own.index(seed) for seed in seeds])
     weights = _weights(tasks)
     values = np.zeros((len(parts[0].encodings), len(seeds)))
-    for part, place, weight in zip(parts, places, weights, strict=True):
-        values += weight * part.values[:, place]
+    for part, columns, weight in zip(parts, columns_of_parts, weights, strict=True):
+        values += weight * part.values[:, columns]
     clusters = sum(part.clusters for part in parts)
     drawn = [part.resampled for part in parts if part.resampled is not None]
     if len(drawn) < len(parts):
         return SeedScores(parts[0].encodings, values, None, clusters, seeds)
     resampled = np.zeros((len(drawn[0]), *values.shape))
-    for again, place, weight in zip(drawn, places, weights, strict=True):
-        resampled += weight * again[:, :, place]
+    for again, columns, weight in zip(drawn, columns_of_parts, weights, strict=True):
+        resampled += weight * again[:, :, columns]
     return SeedScores(parts[0].encodings, values, resampled, clusters, seeds)
 
 
@@ -122,9 +122,9 @@ def find_standings(tasks: Sequence[TaskScores]) -> list[Standing]:
     scores = _family_means(tasks, _mean_scores(tasks))
     ranks = _family_means(tasks, _ranks(_mean_scores(tasks, cut=False)))
     found = []
-    for place, encoding in enumerate(tasks[0].scores.encodings):
-        rank = _mean_of(ranks[:, place], 1.0, float(len(tasks[0].scores.encodings)))
-        score = _mean_of(scores[:, place], 0.0, 1.0)
+    for index, encoding in enumerate(tasks[0].scores.encodings):
+        rank = _mean_of(ranks[:, index], 1.0, float(len(tasks[0].scores.encodings)))
+        score = _mean_of(scores[:, index], 0.0, 1.0)
         found.append(Standing(encoding, rank, score))
     return sorted(found, key=lambda one: (-one.score.value, one.rank.value))
 
@@ -145,9 +145,9 @@ def differences_over_families(
     encodings = list(tasks[0].scores.encodings)
     beside = scores[:, encodings.index(reference)]
     found = {}
-    for place, encoding in enumerate(encodings):
+    for index, encoding in enumerate(encodings):
         if encoding != reference:
-            found[encoding] = _mean_of(scores[:, place] - beside, -1.0, 1.0, comparisons)
+            found[encoding] = _mean_of(scores[:, index] - beside, -1.0, 1.0, comparisons)
     return found
 
 

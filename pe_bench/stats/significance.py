@@ -66,9 +66,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for their number (Holm 1979), in the given order."""
     corrected = [1.0] * len(p_values)
     largest = 0.0
-    for step, place in enumerate(np.argsort(p_values, kind="stable")):
-        largest = max(largest, (len(p_values) - step) * p_values[place])
-        corrected[place] = min(1.0, largest)
+    for step, index in enumerate(np.argsort(p_values, kind="stable")):
+        largest = max(largest, (len(p_values) - step) * p_values[index])
+        corrected[index] = min(1.0, largest)
     return corrected
 
 

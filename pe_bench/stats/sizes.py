@@ -50,7 +50,7 @@ class Agreement:
     """Kendall's tau between the orders of encodings at two sizes.
 
     Attributes:
-        first, second: places of the two sizes, from 0 for the smallest.
+        first, second: indices of the two sizes, from 0 for the smallest.
         tau: tau-b of the mean scores; nan if all encodings have the same mean at a size.
         low, high: 95 % interval; nan with fewer than three seeds at a size.
         settled: whether the order at each of the two sizes is settled.
@@ -71,13 +71,13 @@ class Reversal:
     Attributes:
         encodings: the two encodings.
         first, second: differences at the smaller and at the larger size.
-        places: places of the two sizes.
+        indices: indices of the two sizes.
     """
 
     encodings: tuple[str, str]
     first: Difference
     second: Difference
-    places: tuple[int, int]
+    indices: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def find_stability(sizes: Sequence[SeedScores]) -> Stability:
     """
     values = [complete_seeds(size.values) for size in sizes]  # (E, S) each
     means = [_mean(one) for one in values]  # (E,) each
-    drawn = [draw_means(one, place) for place, one in enumerate(values)]  # (B, E) each
+    drawn = [draw_means(one, index) for index, one in enumerate(values)]  # (B, E) each
     settled = []
     for mean, again in zip(means, drawn, strict=True):
         low, _ = _interval(kendall_tau(mean, again), 1.0)
@@ -151,14 +151,14 @@ def find_reversals(sizes: Sequence[SeedScores]) -> list[Reversal]:
     found = []
     for number, pair in enumerate(pairs):
         own = differences[number :: len(pairs)]  # one for each size
-        shown = [place for place, one in enumerate(own) if one.significant]
+        shown = [index for index, one in enumerate(own) if one.significant]
         opposite = [
             (first, second)
             for first, second in combinations(shown, 2)
             if own[first].value * own[second].value < 0
         ]
         if opposite:
-            first, second = max(opposite, key=lambda places: places[1] - places[0])
+            first, second = max(opposite, key=lambda indices: indices[1] - indices[0])
             found.append(Reversal(pair, own[first], own[second], (first, second)))
     return found
 
@@ -218,7 +218,7 @@ def _mean(values: Floats) -> Floats:
 
 def _compared(sizes: int) -> list[tuple[int, int]]:
     """Return the pairs of sizes that are compared: neighbours, then the ends."""
-    found = [(place, place + 1) for place in range(sizes - 1)]
+    found = [(index, index + 1) for index in range(sizes - 1)]
     return found if sizes == 2 else [*found, (0, sizes - 1)]
 
 

@@ -28,17 +28,17 @@ class TimeLimit:
         """Whether the time is over; False before `start`."""
         return self.end is not None and self.clock() >= self.end
 
-    def check(self, place: str) -> None:
+    def check(self, progress: str) -> None:
         """Check that the time is not over. Call this only after all work is saved.
 
         Args:
-            place: the last finished work, such as "step 20 of 500", for the message.
+            progress: the last finished work, such as "step 20 of 500", for the message.
 
         Raises:
             TimedOut: the time is over.
         """
         if self.is_over:
             raise TimedOut(
-                f"timed out after {self.minutes:g} min (--timeout), {place}: the same command "
+                f"timed out after {self.minutes:g} min (--timeout), {progress}: the same command "
                 "continues from there"
             )

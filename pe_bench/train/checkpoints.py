@@ -31,12 +31,12 @@ def write_checkpoint(path: Path, content: Mapping[str, Any], *, of: str) -> None
     found: dict[str, Tensor] = {}
     tree = json.dumps(_without_tensors(content, "", found))
     tensors: dict[str, Tensor] = {}
-    places: set[int] = set()
+    pointers: set[int] = set()
     for name, tensor in found.items():
         tensors[name] = tensor.detach().cpu().contiguous()
-        if tensors[name].data_ptr() in places:  # safetensors refuses shared memory
+        if tensors[name].data_ptr() in pointers:  # safetensors refuses shared memory
             tensors[name] = tensors[name].clone()
-        places.add(tensors[name].data_ptr())
+        pointers.add(tensors[name].data_ptr())
     about = {"of": of, "tree": tree, "sha256": _seal(of, tree, tensors)}
     write_tensors(path, tensors, about)
 

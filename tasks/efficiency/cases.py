@@ -105,9 +105,9 @@ class Meter:
         same_for_all = len(reasons) == len(entry) and len(set(reasons.values())) == 1
         for name, reason in reasons.items():
             where = case.key if same_for_all else f"{case.key} ({name.replace('_', ' ')})"
-            places = self.reasons.setdefault(reason, [])
-            if where not in places:
-                places.append(where)
+            names = self.reasons.setdefault(reason, [])
+            if where not in names:
+                names.append(where)
         return entry
 
     def notes(self) -> tuple[str, ...]:

@@ -20,9 +20,9 @@ from pe_bench.api import (
     InputError,
     Items,
     Measurement,
-    Place,
     Preset,
     PromptTask,
+    RowKey,
     Scores,
     Sequences,
     TaskContext,
@@ -244,7 +244,7 @@ class Passkey(PromptTask):
     def measure(self, subset: str, point: EvalPoint, scores: Scores) -> list[Items]:
         found = super().measure(subset, point, scores)
         if point.second_axis and self._is_longer(point.length):
-            depth = Place(f"{subset}-depth", second_axis=point.second_axis)
+            depth = RowKey(f"{subset}-depth", second_axis=point.second_axis)
             found = [replace(each, groups=(*each.groups, depth)) for each in found]
         if not self.strict:
             items = self.items(subset, point)

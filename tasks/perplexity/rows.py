@@ -12,7 +12,7 @@ from pe_bench.api import (
     Curve,
     Items,
     Measurement,
-    Place,
+    RowKey,
     Status,
     View,
     mean_of,
@@ -71,9 +71,9 @@ def in_training_lengths(longest: int, trained: int) -> str:
 
 def of_corpus(items: Items, name: str) -> Items:
     """Label items as one of several corpora, and include them in the mean over corpora."""
-    groups: list[Place] = []
-    for place in items.groups:
-        groups += [place._replace(subset=f"{name}-{place.subset}"), place]
+    groups: list[RowKey] = []
+    for key in items.groups:
+        groups += [key._replace(subset=f"{name}-{key.subset}"), key]
     return replace(items, subset=f"{name}-{items.subset}", groups=tuple(groups))
 
 
@@ -91,22 +91,22 @@ def mean_rows(summaries: Sequence[Measurement], names: Sequence[str]) -> list[Me
         summaries: summary rows of each corpus, with its name.
         names: names of all corpora; if one is missing, means are "partial".
     """
-    groups: dict[Place, list[Measurement]] = {}
+    groups: dict[RowKey, list[Measurement]] = {}
     there = set()
     for name in names:
         for row in rows_of_corpus(summaries, name):
             there.add(name)
-            groups.setdefault(Place(row.subset, row.metric), []).append(row)
+            groups.setdefault(RowKey(row.subset, row.metric), []).append(row)
     rows = []
-    for place, group in groups.items():
+    for key, group in groups.items():
         status: Status = "ranked" if len(there) == len(names) else "partial"
         if any(row.status == "not_learned" for row in group):
             status = "not_learned"
-        rows.append(mean_of(place.subset, group, status))
+        rows.append(mean_of(key.subset, group, status))
     return rows
 
 
-def summary_names(trained: int, longest: int) -> dict[Place, str]:
+def summary_names(trained: int, longest: int) -> dict[RowKey, str]:
     """Return the rows in the table, with their subset in the table.
 
     Args:
@@ -115,12 +115,12 @@ def summary_names(trained: int, longest: int) -> dict[Place, str]:
     """
     most = in_training_lengths(longest, trained)
     return {
-        Place("context", "bits_per_byte", trained): "1x-context",
-        Place("context", "bits_per_byte", longest): f"{most}-context",
-        Place("context", "context_gain", longest): f"{most}-context",
-        Place("key-tokens", "bits_per_byte", longest): f"{most}-key-tokens",
-        Place("test", "bits_per_byte", trained): "1x-window",
-        Place("test", "bits_per_byte", longest): f"{most}-window",
+        RowKey("context", "bits_per_byte", trained): "1x-context",
+        RowKey("context", "bits_per_byte", longest): f"{most}-context",
+        RowKey("context", "context_gain", longest): f"{most}-context",
+        RowKey("key-tokens", "bits_per_byte", longest): f"{most}-key-tokens",
+        RowKey("test", "bits_per_byte", trained): "1x-window",
+        RowKey("test", "bits_per_byte", longest): f"{most}-window",
     }
 
 
@@ -151,8 +151,8 @@ def make_items(scored: ScoredWindows, nats: Nats) -> list[Items]:
     names = summary_names(scored.trained, scored.windows.length)
     named = []
     for items in found:
-        name = names.get(items.place)
-        named.append(replace(items, groups=(Place(name),)) if name else items)
+        name = names.get(items.key)
+        named.append(replace(items, groups=(RowKey(name),)) if name else items)
     return named
 
 
@@ -214,13 +214,13 @@ def summary_rows(
     names = summary_names(trained, longest)
     rows = []
     for row in measured:
-        name = names.get(Place(row.subset, row.metric, row.length))
+        name = names.get(RowKey(row.subset, row.metric, row.length))
         if name:
             shown: Status = "ranked" if row.length == trained else status
             rows.append(replace(row, subset=name, length=None, status=shown))
     effective = effective_length(curve, trained) if learned else 0
     n = sum(row.n for row in curve.values())
-    subset = names[Place("context", "bits_per_byte", longest)]
+    subset = names[RowKey("context", "bits_per_byte", longest)]
     return [*rows, Measurement(subset, "effective_length", effective, n, status=status)]
 
 

@@ -67,8 +67,8 @@ def words_of_answers(train: Sequence[Record]) -> list[set[str]]:
     answers = [_words(output) for record in train for output in record.outputs]
     length = Counter(map(len, answers)).most_common(1)[0][0]
     known = []
-    for place in range(length):
-        known.append({words[place] for words in answers if len(words) > place})
+    for index in range(length):
+        known.append({words[index] for words in answers if len(words) > index})
     return known
 
 

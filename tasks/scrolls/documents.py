@@ -67,8 +67,8 @@ class Records(Sequence[Record]):
         self.sha256 = sha256
         self._outputs = rows.select_columns("output")  # leaves out the inputs, which may be long
         self._places: dict[str, list[int]] = {}
-        for place, id_ in enumerate(rows.data.column("id").to_pylist()):
-            self._places.setdefault(id_, []).append(place)
+        for index, id_ in enumerate(rows.data.column("id").to_pylist()):
+            self._places.setdefault(id_, []).append(index)
         self.ids = tuple(self._places)
 
     def __len__(self) -> int:

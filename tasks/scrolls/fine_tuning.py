@@ -54,8 +54,8 @@ class FineTuning:
         total = self._border(subset)
         examples = []
         for position in self._positions(step):
-            epoch, place = divmod(position, total)
-            index = int(shuffle(total, seed, epoch)[place])
+            epoch, within = divmod(position, total)
+            index = int(shuffle(total, seed, epoch)[within])
             examples.append(self._encoded(subset, index, epoch + index))  # alternate references
         return self._collate(examples)
 
@@ -65,8 +65,8 @@ class FineTuning:
         total = len(self.data[subset]["train"]) - border
         examples = []
         for position in self._positions(step):
-            epoch, place = divmod(position, total)
-            index = border + place
+            epoch, within = divmod(position, total)
+            index = border + within
             examples.append(self._encoded(subset, index, epoch + index))
         return self._collate(examples)
 

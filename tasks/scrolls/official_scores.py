@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pe_bench.api import Items, Place
+from pe_bench.api import Items, RowKey
 from pe_bench.api.data import quiet_library
 from pe_bench.tasks.scrolls.documents import Record
 from pe_bench.tasks.scrolls.text_metrics import ROUGE_TYPES, Metric
@@ -25,7 +25,7 @@ def score_answers(
     records: Sequence[Record],
     *,
     length: int,
-    groups: tuple[Place, ...],
+    groups: tuple[RowKey, ...],
     cache: Path,
 ) -> list[Items]:
     """Return the scores of answers, by metric. ROUGE types come before their mean.

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from pe_bench.api import ID, OOD, Measurement, Place, Status, mean_of
+from pe_bench.api import ID, OOD, Measurement, RowKey, Status, mean_of
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 
 
-def find_groups(subset: str, length: int, trained: int | None) -> tuple[Place, ...]:
+def find_groups(subset: str, length: int, trained: int | None) -> tuple[RowKey, ...]:
     """Return the summary rows that include the point of a subset and length.
 
     Args:
@@ -16,11 +16,11 @@ def find_groups(subset: str, length: int, trained: int | None) -> tuple[Place, .
         trained: training length of built-in documents; None for real data.
     """
     if trained is None:
-        return (Place("all", "score"),)
-    here = Place("all", "score", length)
+        return (RowKey("all", "score"),)
+    here = RowKey("all", "score", length)
     if length == trained:
-        return (here, Place(ID, "score"))
-    return (here, Place(OOD, "score"), Place(f"{subset}-{OOD}"))
+        return (here, RowKey(ID, "score"))
+    return (here, RowKey(OOD, "score"), RowKey(f"{subset}-{OOD}"))
 
 
 def summarize(measured: Iterable[Measurement]) -> list[Measurement]:

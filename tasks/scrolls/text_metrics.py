@@ -139,9 +139,9 @@ def _check(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> N
             f"{len(predictions)} predictions and {len(references)} lists of references cannot be "
             "scored: give equal numbers, at least one"
         )
-    for place, prediction in enumerate(predictions):
+    for index, prediction in enumerate(predictions):
         if not isinstance(prediction, str):
-            raise InputError(f"prediction {place} is {prediction!r}: it must be a string")
-    for place, texts in enumerate(references):
+            raise InputError(f"prediction {index} is {prediction!r}: it must be a string")
+    for index, texts in enumerate(references):
         if isinstance(texts, str) or not texts or not all(isinstance(t, str) for t in texts):
-            raise InputError(f"references {place} must be a list of one or more strings")
+            raise InputError(f"references {index} must be a list of one or more strings")

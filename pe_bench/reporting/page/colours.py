@@ -7,7 +7,7 @@ LEAST = 0.30  # minimum relative luminance; a contrast of 6 on a background of a
 
 def dark(colour: str) -> str:
     """Return a colour "#rrggbb" of the same hue that is visible on a dark background."""
-    red, green, blue = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    red, green, blue = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
     hue, lightness, saturation = colorsys.rgb_to_hls(red, green, blue)
     while luminance(red, green, blue) < LEAST:
         lightness += 0.01

@@ -113,9 +113,9 @@ def _spell_out(record: RunRecord) -> list[str]:
     words = []
     if record.sources.get("tokenizer", USUAL) != USUAL:
         words += ["--tokenizer", record.sources["tokenizer"]]
-    places = record.sources.get("data")
-    if places:
-        words += ["--data", *(f"{name}={place}".lstrip("=") for name, place in places.items())]
+    folders = record.sources.get("data")
+    if folders:
+        words += ["--data", *(f"{name}={folder}".lstrip("=") for name, folder in folders.items())]
     from_checkpoint = record.adaptation is not None and not train.get("steps")
     tune = settings.get("tune")
     if tune:

@@ -56,7 +56,7 @@ def _table_section(id: str, table: Table, comparison: Comparison) -> TableSectio
     header, cells = ranked(table, comparison)
     columns = list_columns(table)
     headline = header.index(columns[0].heading)
-    places = {column.heading: place for place, column in enumerate(columns)}
+    indices = {column.heading: index for index, column in enumerate(columns)}
     differences = paired.difference_rows(table, comparison)
     has_intervals = any(difference.has_interval for difference in comparison.pairs)
     return TableSection(
@@ -65,7 +65,7 @@ def _table_section(id: str, table: Table, comparison: Comparison) -> TableSectio
         comparison,
         header,
         _ranked_rows(table, cells, columns[0], headline - 1),
-        [str(places[name]) if name in places else None for name in header[1:]],
+        [str(indices[name]) if name in indices else None for name in header[1:]],
         headline,
         columns,
         write_notes(table).splitlines(),
@@ -76,7 +76,7 @@ def _table_section(id: str, table: Table, comparison: Comparison) -> TableSectio
 
 
 def _ranked_rows(
-    table: Table, cells: Sequence[Sequence[str]], column: NumberColumn, place: int
+    table: Table, cells: Sequence[Sequence[str]], column: NumberColumn, index: int
 ) -> list[Row]:
     """Return the rows of a ranked table, with an interval for the headline.
 
@@ -84,7 +84,7 @@ def _ranked_rows(
         table: the table.
         cells: cells of each row, the label first.
         column: the headline.
-        place: index of the headline among the cells after the label.
+        index: index of the headline among the cells after the label.
     """
     intervals = {
         name: (number["mean"], number["ci_low"], number["ci_high"])
@@ -101,7 +101,7 @@ def _ranked_rows(
         bar = None
         if not is_baseline and label in intervals:
             bar = interval_bar(scale, *intervals[label], baseline=baseline)
-        bars = {place: bar} if bar else {}
+        bars = {index: bar} if bar else {}
         learned = is_baseline or not table.is_gated or table.learned(label) > 0
         rows.append(Row(label, list(row[1:]), bars, {}, learned, label in below, is_baseline))
     return rows

@@ -58,7 +58,7 @@ def _overview(
                 1: interval_bar(scores, one.score.value, one.score.low, one.score.high, 0.0),
                 3: interval_bar(ranks, one.rank.value, one.rank.low, one.rank.high),
             }
-            bars[one.encoding] = {place: bar for place, bar in both.items() if bar}
+            bars[one.encoding] = {index: bar for index, bar in both.items() if bar}
     first = len(header) - 1
     header += [_task_heading(section.table) for section in sections]
     columns = [_headline_cells(section) for section in sections]
@@ -68,10 +68,10 @@ def _overview(
         cells = standings.get(name, [ABSENT] * first)
         cells = [*cells, *(column[name][0] if name in column else ABSENT for column in columns)]
         shares = {}
-        for place, column in enumerate(columns):
+        for index, column in enumerate(columns):
             share = column[name][1] if name in column else None
             if share is not None:
-                shares[first + place] = share
+                shares[first + index] = share
         learned = any(s.table.learned(name) > 0 for s in sections if name in s.table.encodings)
         rows.append(Row(name, cells, bars.get(name, {}), shares, learned))
     notes = describe_notes(block) if block else []

@@ -58,8 +58,8 @@ def _table(lines: list[str]) -> Markup:
         if not is_rule:
             kept.append(row)
     html = []
-    for place, row in enumerate(kept):
-        tag = Markup("th") if place == 0 else Markup("td")
+    for index, row in enumerate(kept):
+        tag = Markup("th") if index == 0 else Markup("td")
         cells = [Markup("<{0}>{1}</{0}>").format(tag, inline(cell)) for cell in row]
         html.append(Markup("<tr>{}</tr>").format(Markup("").join(cells)))
     table = Markup("<table class=plain>{}</table>").format(Markup("").join(html))

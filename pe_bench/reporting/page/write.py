@@ -143,10 +143,10 @@ def _values(table: Table, shown: Sequence[NumberColumn]) -> dict[str, list[Any]]
     found: dict[tuple[Any, ...], list[Any]] = {}  # of what the columns show
     for column in shown:
         for row in column.of.values():
-            found[_place(row["encoding"], row["subset"], row["metric"], row["length"])] = []
+            found[_key(row["encoding"], row["subset"], row["metric"], row["length"])] = []
     columns = [rows[name].tolist() for name in wanted]
     for name, subset, metric, length, *value in zip(*columns, strict=True):
-        own = found.get(_place(name, subset, metric, length))
+        own = found.get(_key(name, subset, metric, length))
         if own is not None:
             own.append([round_number(float(number), DIGITS) for number in value])
     values: dict[str, list[Any]] = {name: [] for name in table.encodings}
@@ -156,12 +156,12 @@ def _values(table: Table, shown: Sequence[NumberColumn]) -> dict[str, list[Any]]
             if number is None:
                 entries.append(None)
                 continue
-            place = _place(name, number["subset"], number["metric"], number["length"])
-            entries.append(found[place] or None)
+            key = _key(name, number["subset"], number["metric"], number["length"])
+            entries.append(found[key] or None)
     return values
 
 
-def _place(encoding: Any, subset: Any, metric: Any, length: Any) -> tuple[Any, ...]:
+def _key(encoding: Any, subset: Any, metric: Any, length: Any) -> tuple[Any, ...]:
     """Return the key of a number; nan, which equals nothing, becomes None."""
     return encoding, subset, metric, None if math.isnan(length) else length
 

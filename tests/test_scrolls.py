@@ -135,7 +135,7 @@ def test_loss_falls_on_the_output_and_on_nothing_else(
 ) -> None:
     task = stage(protocol=protocol, data={"": given}, subsets=(subset,)).task
     batch = task.batch(subset, seed=1, step=3)
-    outputs = {o for record in task.data[subset]["train"] for o in record.outputs}
+    outputs = {o for record in task.variant.data[subset]["train"] for o in record.outputs}
     assert batch.tokens.shape == batch.targets.shape
     assert batch.tokens.shape[1] < task.length
     for tokens, targets in zip(batch.tokens, batch.targets, strict=True):
@@ -154,7 +154,7 @@ def test_epochs_go_through_all_examples_and_references_take_turns(
 ) -> None:
     """Every epoch uses another reference answer, in training and in held-out batches."""
     task = stage(data={"": given}, subsets=("narrative_qa",), tune=Tuning()).task
-    steps = range(2 * len(task.data["narrative_qa"]["train"]) // task.train.batch_size)
+    steps = range(2 * len(task.variant.data["narrative_qa"]["train"]) // task.train.batch_size)
     trained = [task.batch("narrative_qa", 0, step) for step in steps]
     assert not torch.equal(task.batch("narrative_qa", 1, 0).targets, trained[0].targets)
     prompts = 0
@@ -167,7 +167,7 @@ def test_epochs_go_through_all_examples_and_references_take_turns(
                 found.add(tuple(target for target in targets if target != IGNORE))
         prompts += len(answers_of)
         assert all(len(found) == 2 for found in answers_of.values())
-    assert prompts == len(task.data["narrative_qa"]["train"])  # each is in one of the two
+    assert prompts == len(task.variant.data["narrative_qa"]["train"])  # each is in one of the two
 
 
 @pytest.mark.slow
@@ -309,7 +309,7 @@ def test_real_documents(stage: Stage, real_documents: Path) -> None:
     assert "expected" in task.unavailable["summ_screen_fd"]
     for name in task.subsets:
         assert len(task.batch(name, 0, 0).tokens) == task.train.batch_size
-    for record in task.data["quality"]["validation"]:
+    for record in task.variant.data["quality"]["validation"]:
         options = options_of(record.input)
         assert record.outputs[0] in options
     cases = json.loads((real_documents / "scrolls" / "metric_cases.json").read_text())
@@ -332,7 +332,7 @@ def test_other_presets_read_the_archives_of_the_hub(
     data = {"perplexity": write_texts(tmp_path / "texts")}
     made = stage(preset="small", data=data, cache=tmp_path / "cache")
     task = made.task
-    assert task.tokenizer.name == "bpe:8192"
+    assert task.variant.tokenizer.name == "bpe:8192"
     assert find_sources(made, plugins.load("encoding", "rope"))["tokenizer"] == "bpe:8192"
     assert (task.subsets, task.unavailable) == (tuple(SUBSETS), {})
     assert task.data_label.startswith("scrolls-")
@@ -358,20 +358,22 @@ def test_built_in_documents_train_one_model_from_scratch(stage: Stage) -> None:
 
 def kinds_of(task: Scrolls, batch: Batch) -> set[str]:
     """Check the rows of a batch and return the first words of their documents."""
-    eos = task.tokenizer.eos
+    eos = task.variant.tokenizer.eos
     kinds = set()
     assert batch.tokens.shape[1] <= task.length
     for tokens, targets in zip(batch.tokens.tolist(), batch.targets.tolist(), strict=True):
         end = tokens.index(eos)
-        document = task.tokenizer.decode(tokens[:end])
+        document = task.variant.tokenizer.decode(tokens[:end])
         kinds.add(document.split()[0])
         assert targets[:end] == [IGNORE] * end
         # The first question is asked as evaluation asks it.
         start = next(i for i, target in enumerate(targets) if target != IGNORE)
-        question, *options = task.tokenizer.decode(tokens[end + 1 : start + 1]).split("\n", 1)
+        question, *options = task.variant.tokenizer.decode(tokens[end + 1 : start + 1]).split(
+            "\n", 1
+        )
         if not options:
             asked = f"{question.strip()}\n\n{document}" if question else document
-            assert task.format.prompt(asked, 0, False, False) == tokens[: start + 1]
+            assert task.variant.layout.prompt(asked, 0, False, False) == tokens[: start + 1]
         # Only the last answer is shown, and ends in EOS.
         first, *_ = [i for i, target in enumerate(targets) if target == eos]
         assert all(target == IGNORE for target in targets[first + 1 :])
@@ -384,11 +386,14 @@ def test_built_in_documents_are_measured_at_three_lengths(stage: Stage, tmp_path
     made = stage("scrolls:items=3")
     task = made.task
     known = {}
-    for opened in task.data.values():
+    for opened in task.variant.data.values():
         for split in [name for name in opened if name != "train"]:
             for record in opened[split]:
-                prompt = task.format.prompt(record.input, 0, False, False)
-                known[tuple(prompt)] = [*prompt[1:], *task.format.output(record.outputs[0], 99)]
+                prompt = task.variant.layout.prompt(record.input, 0, False, False)
+                known[tuple(prompt)] = [
+                    *prompt[1:],
+                    *task.variant.layout.output(record.outputs[0], 99),
+                ]
     sizes = {len(prompt) for prompt in known}
 
     def answer(given: list[int]) -> list[int]:
@@ -412,7 +417,7 @@ def test_below_the_gate_nothing_is_ranked_beyond_the_trained_length(stage: Stage
     for inside, status in ((49.0, "not_learned"), (50.0, "ranked")):
         rows = []
         for name, subset in SUBSETS.items():
-            for length in task.lengths:
+            for length in task.variant.lengths:
                 value = inside if length == task.length else 30.0
                 rows.append(Measurement(name, subset.metric, value, 5, 3.0, length))
         score = {r.subset: r for r in task.summarize(rows) if r.length is None}
@@ -433,7 +438,9 @@ def test_nothing_that_reads_no_document_scores_on_built_in_ones(stage: Stage) ->
     assert list(rows) == ["constant answer", "guessing", "random candidate"]
     for name in task.subsets:
         limit = {"contract_nli": 33.4, "quality": 15}.get(name, 15)
-        assert all(rows["constant answer"][name, length].value <= limit for length in task.lengths)
+        assert all(
+            rows["constant answer"][name, length].value <= limit for length in task.variant.lengths
+        )
     guessing = rows["guessing"]
     assert guessing["quality", 512].value == pytest.approx(25, abs=6)
     assert guessing["contract_nli", 512].value == pytest.approx(33.3, abs=6)
@@ -473,7 +480,7 @@ def test_titles_say_how_much_is_read_and_what_can_be_scored(stage: Stage, given:
     assert {view.title for view in whole.views} == {""}
     task = stage("scrolls:answer_tokens=4", data={"": given}, train={"length": 140}).task
     titles = {view.subset: view.title for view in task.views}
-    inputs = [len(r.input.encode()) for r in task.data["quality"]["validation"]]
+    inputs = [len(r.input.encode()) for r in task.variant.data["quality"]["validation"]]
     median = round(statistics.median(inputs))
     assert titles["quality"] == f"quality: reads 134 of {median} tokens, at most 0.0"
 

@@ -200,7 +200,7 @@ def answer_documents(patch: pytest.MonkeyPatch, task: Scrolls, subset: str) -> l
         for prompt in prompts:
             output = records[len(asked)].outputs[-1]
             text = output if len(asked) % 3 else output.partition(" ")[2]
-            ids = task.tokenizer.encode(f" {text} ").tolist()
+            ids = task.variant.tokenizer.encode(f" {text} ").tolist()
             written.append(ids[: how["max_new_tokens"]])
             asked.append([prompt, str(how)])
         return written

@@ -1,19 +1,12 @@
 """SCROLLS, seven tasks on long documents: fine-tune, generate, score (Shaham 2022, 2201.03533)."""
 
-import hashlib
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pe_bench.api import (
-    HELD_OUT_SEED,
-    ID,
-    OOD,
     TINY,
     Batch,
-    Column,
-    Corpus,
-    Curve,
     Decoder,
     Evaluation,
     Headline,
@@ -24,29 +17,16 @@ from pe_bench.api import (
     Task,
     TaskContext,
     TaskSpec,
-    Tokenizer,
     TrainConfig,
     View,
-    load_tokenizer,
 )
 from pe_bench.tasks.scrolls.answers import answer_subset, score_subset
 from pe_bench.tasks.scrolls.baselines import measure_baselines
-from pe_bench.tasks.scrolls.builtin_rows import draw_batch
-from pe_bench.tasks.scrolls.fine_tuning import FineTuning
-from pe_bench.tasks.scrolls.output_limits import check_limits, find_limits
-from pe_bench.tasks.scrolls.prompts import Format, PaperFormat, QuestionLastFormat, StrictFormat
+from pe_bench.tasks.scrolls.builtin import Builtin
 from pe_bench.tasks.scrolls.questions import Questions
-from pe_bench.tasks.scrolls.splits import (
-    BuiltinDocuments,
-    Splits,
-    download,
-    open_subsets,
-)
-from pe_bench.tasks.scrolls.styles import tokenizer
-from pe_bench.tasks.scrolls.subsets import SPLITS, SUBSETS
-from pe_bench.tasks.scrolls.summary import summarize, summarize_lengths
-
-EVAL_LENGTH_FACTORS = (1, 2, 4)  # lengths of built-in documents relative to training
+from pe_bench.tasks.scrolls.real_data import RealData
+from pe_bench.tasks.scrolls.subsets import SUBSETS
+from pe_bench.tasks.scrolls.variant import Variant
 
 
 class Scrolls(Task):
@@ -165,133 +145,61 @@ class Scrolls(Task):
         )
         if not 0 <= gate <= 100:
             raise InputError(f"scrolls:gate must be a percentage, not {gate}")
-        self.items = items
-        self.builtin = context.data is None and context.preset == "quick"
-        self.gate = gate if self.builtin else None
-        self.trains_each_subset = not self.builtin
-        if self.builtin:
-            self._check_builtin()
-        self.tokenizer = self._tokenizer()
-        self.vocabulary = self.tokenizer
-        self.format = self._format()
-        self.lengths = [self.length]
-        length_title = "tokens read of each input, median"
-        if self.builtin:
-            self.headline = Headline("score", OOD)
-            self.lengths = [factor * self.length for factor in EVAL_LENGTH_FACTORS]
-            length_title = "tokens of document, question and answer"
-        self.axes = {"length": length_title, "second": ""}
-        self.data = self._open()
-        self.subsets = tuple(self.data)
-        self.limits = find_limits(
-            self.data, self.format, self.length, answer=answer_tokens, summary=summary_tokens
-        )
-        if not self.builtin:
-            check_limits(self.limits, self.length)
-        self._identify()
-        self.fine_tuning = FineTuning(
-            self.data,
-            self.format,
-            self.limits,
-            length=self.length,
-            batch_size=self.train.batch_size,
-            hold_out=context.hold_out,
-        )
+        builtin = context.data is None and context.preset == "quick"
+        if builtin:
+            self.variant: Variant = Builtin(
+                context,
+                self.train,
+                self.subsets,
+                length=self.length,
+                answer=answer_tokens,
+                summary=summary_tokens,
+                items=items,
+                gate=gate,
+                version=self.version,
+            )
+            self.gate = gate
+        else:
+            self.variant = RealData(
+                context,
+                self.train,
+                self.subsets,
+                length=self.length,
+                answer=answer_tokens,
+                summary=summary_tokens,
+            )
+        self.headline = self.variant.headline
+        self.trains_each_subset = self.variant.trains_each_subset
+        self.vocabulary = self.variant.tokenizer
+        self.axes = {"length": self.variant.length_title, "second": ""}
+        self.subsets = tuple(self.variant.data)
+        self.unavailable = self.variant.unavailable
+        self.data_label = self.variant.data_label
+        self.fingerprint = self.variant.fingerprint
         self.questions = Questions(
-            self.data,
-            self.format,
-            self.limits,
+            self.variant.data,
+            self.variant.layout,
+            self.variant.limits,
             self.length,
             items,
-            self.builtin,
+            builtin,
             context.cache,
         )
 
-    def _check_builtin(self) -> None:
-        """Refuse options that have no effect on the built-in documents."""
-        if self.context.tokenizer != "bytes":
-            raise InputError(
-                f"--tokenizer {self.context.tokenizer} has no effect on the built-in documents, "
-                "which have a token for each word: give it with --data"
-            )
-        if self.context.protocol != "strict":
-            raise InputError("protocol paper needs the published documents: give them as --data")
-
-    def _tokenizer(self) -> Tokenizer:
-        if self.builtin:
-            return tokenizer()
-        if self.context.start is None:  # use the tokenizer of the checkpoint to start from
-            return load_tokenizer(self.context.tokenizer, Corpus("scrolls"), self.context.cache)
-        assert isinstance(self.context.start.vocabulary, Tokenizer)  # as in `perplexity`
-        return self.context.start.vocabulary
-
-    def _format(self) -> Format:
-        if self.builtin:
-            return QuestionLastFormat(self.tokenizer)
-        if self.context.protocol == "strict":
-            return StrictFormat(self.tokenizer)
-        return PaperFormat(self.tokenizer)
-
-    def _open(self) -> dict[str, Splits]:
-        """Return the splits of each subset that can be read."""
-        cache = self.context.cache
-        chosen = self.subsets
-        if self.builtin:
-            documents = BuiltinDocuments(cache, self.lengths, self.items)
-            data, missing = open_subsets(chosen, [*documents.sizes], documents.write, cache)
-        else:
-            data, missing = open_subsets(chosen, SPLITS, self._find_folder, cache)
-        self.unavailable = missing
-        return data
-
-    def _find_folder(self, name: str) -> Path:
-        """Return the folder with a subset of real data."""
-        return self.context.data or download(name, self.context.cache)
-
-    def _identify(self) -> None:
-        """Set the label and the fingerprint of the data."""
-        self.data_label = f"builtin-v{self.version}"
-        self.fingerprint = self.data_label
-        if not self.builtin:
-            digests = [r.sha256 for splits in self.data.values() for r in splits.values()]
-            self.fingerprint = hashlib.sha256("".join(digests).encode()).hexdigest()
-            self.data_label = f"scrolls-{self.fingerprint[:8]}"
-
-    @cached_property
+    @property
     def max_eval_tokens(self) -> int:
-        if not self.builtin:
-            return self.train_length
-        return self.lengths[-1] + max(self.limits.values())
+        return self.variant.max_eval_tokens
 
     @cached_property
     def views(self) -> tuple[View, ...]:
         """A column for each subset; curves over the length of built-in documents."""
-        columns: list[View] = []
-        if not self.builtin:
-            for name in self.subsets:
-                columns.append(Column(name, SUBSETS[name].metric, self.questions.title(name)))
-            return tuple(columns)
-        columns.append(Column(ID, "score", at_trained_length=True))
-        curves: list[View] = [Curve("all", "score", "all seven subsets")]
-        for name, subset in SUBSETS.items():
-            columns.append(Column(f"{name}-{OOD}", subset.metric))
-            curves.append(Curve(name, subset.metric))
-        return (*columns, *curves)
+        return self.variant.views(self.questions)
 
     def batch(self, subset: str | None, seed: int, step: int) -> Batch:
-        if subset is None:
-            return self._builtin_batch(seed, step, step / self.train.steps)
-        return self.fine_tuning.batch(subset, seed, step)
+        return self.variant.batch(subset, seed, step)
 
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
-        if subset is None:
-            return self._builtin_batch(HELD_OUT_SEED, step, 1.0)
-        return self.fine_tuning.held_out_batch(subset, step)
-
-    def _builtin_batch(self, seed: int, step: int, done: float) -> Batch:
-        assert isinstance(self.format, QuestionLastFormat)
-        tokens = self.train.batch_size * self.length
-        return draw_batch(self.format, tokens, self.length, seed, step, done)
+        return self.variant.held_out_batch(subset, step)
 
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         strict = self.context.protocol == "strict"
@@ -305,9 +213,7 @@ class Scrolls(Task):
         return {name: [*rows, *self.summarize(rows)] for name, rows in measured.items()}
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
-        if self.gate is None:
-            return summarize(measured)
-        return summarize_lengths(measured, self.lengths, self.gate)
+        return self.variant.summarize(measured)
 
     def provenance(self) -> dict[str, Any]:
         return {
@@ -315,7 +221,7 @@ class Scrolls(Task):
             "folder": str(self.context.data) if self.context.data else None,
             "files": {
                 f"{name}/{split}": records.sha256
-                for name, splits in self.data.items()
+                for name, splits in self.variant.data.items()
                 for split, records in splits.items()
             },
             "start": self.context.start.provenance() if self.context.start else None,

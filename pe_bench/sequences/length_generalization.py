@@ -341,7 +341,7 @@ class LengthGeneralizationTask(Task):
 
     @cached_property
     def _items_digests(self) -> dict[str, str]:
-        """Return a digest of the items, and one of the far items, which a run may leave out."""
+        """A digest of the items, and one of the far items, which a run may leave out."""
         digests = {"items_sha256": hashlib.sha256()}
         for subset in self.subsets:
             for point in self.eval_points(subset):

@@ -144,7 +144,7 @@ class Corpus:
 
     @property
     def fingerprint(self) -> str:
-        """Return the SHA-256 (hex) over the lines `path NUL sha256 of the bytes` of all files."""
+        """SHA-256 (hex) over the lines `path NUL sha256 of the bytes` of all files."""
         pieces = [*self.train, self.valid, self.test]
         return _fingerprint(file for piece in pieces for file in piece.files)
 
@@ -154,11 +154,10 @@ _Parts = dict[Split, list[TextFile]]
 
 @cache
 def python_corpus() -> Corpus:
-    """Modules of CPython 3.11.7's standard library: 1.6 MB of source code to train on and
-    0.3 MB to test on.
+    """Return modules of the library of CPython 3.11.7: 1.6 MB to train on, 0.3 MB to test on.
 
-    The files are part of this package, so the text is the same on every machine. A README in
-        their folder states their origin and licence.
+    The files are part of this package, so the text is the same on every machine. A README in their
+    folder states their origin and licence.
 
     Raises:
         DataError: the files are missing or differ from the shipped ones.
@@ -178,7 +177,7 @@ def python_corpus() -> Corpus:
 
 
 def stdlib_corpus() -> Corpus:
-    """The standard library of the running Python: about 5.2, 0.5 and 1.4 MB of source code.
+    """Return the standard library of the running Python: about 5.2, 0.5 and 1.4 MB of source code.
 
     Text and fingerprint differ between Python versions.
 
@@ -221,14 +220,14 @@ TEXT_ENDINGS = {
 
 
 def folder_corpus(folder: Path) -> Corpus:
-    """Every UTF-8 text file under a folder; hidden and empty files are left out.
+    """Return the UTF-8 text files under a folder, without hidden and empty ones.
 
     Files that are not UTF-8 are left out with a warning. A file is one document. JSON lines, under
     any ending or packed (.jsonl.gz, .json.gz, .ndjson.gz), and tables (.parquet) hold many
-    documents, each in a field `text`. The splits are the subfolders, or files in JSON
-    lines, `train`, `test` and optionally `valid` or `validation`. A folder without `train` and
-    `test` is split by file, about 90/5/5, by the hash of the relative path; there,
-    equal files count once, so that no test text is in the training text.
+    documents, each in a field `text`. The splits are the subfolders, or files in JSON lines,
+    `train`, `test` and optionally `valid` or `validation`. A folder without `train` and `test` is
+    split by file, about 90/5/5, by the hash of the relative path; there, equal files count once, so
+    that no test text is in the training text.
 
     Raises:
         DataError: the folder is missing or has no text, no test part or too little text.

@@ -65,12 +65,12 @@ class Tokenizer(ABC):
 
     @cached_property
     def digit_ids(self) -> tuple[int, ...]:
-        """Return the ids of one decimal digit, with or without a space."""
+        """The ids of one decimal digit, with or without a space."""
         return self._ids_where(lambda text: re.fullmatch(" ?[0-9]", text) is not None)
 
     @cached_property
     def separator_ids(self) -> tuple[int, ...]:
-        """Return the ids whose text ends in a full stop or a newline."""
+        """The ids whose text ends in a full stop or a newline."""
         return self._ids_where(lambda text: text.endswith((".", "\n")))
 
     def _ids_where(self, holds: Callable[[str], bool]) -> tuple[int, ...]:

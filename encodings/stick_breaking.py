@@ -47,8 +47,8 @@ class StickBreaking(Encoding):
         self.attend_current = attend_current
 
     def rewrite_logits(self, scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
-        places = torch.arange(scores.shape[-1], device=scores.device)
-        own = places == positions.place[:, None, :, None]  # (B or 1, 1, T, S)
+        indices = torch.arange(scores.shape[-1], device=scores.device)
+        own = indices == positions.query_index[:, None, :, None]  # (B or 1, 1, T, S)
         taking = positions.causal if self.attend_current else positions.causal & ~own
         left = sums_from(F.logsigmoid(-scores).masked_fill(~taking, 0))  # (B, H, T, S)
         remainder = left[..., :1]  # (B, H, T, 1)

@@ -94,7 +94,7 @@ class Wall(Encoding):
         weakened = q[..., None, :] * since.clamp(max=0).exp()  # (B, H, T, N, D)
         far = (weakened.transpose(2, 3) @ faded.mT).transpose(2, 3)  # (B, H, T, N, chunk)
 
-        number = positions.place // CHUNK  # (B or 1, T)
+        number = positions.query_index // CHUNK  # (B or 1, T)
         between = (at_query - _pick(sums, number)).to(q.dtype)  # (B, H, T, chunk, D)
         near = _pick(k, number) * between.clamp(max=0).exp() @ q[..., None]  # (B, H, T, chunk, 1)
         own = torch.arange(k.shape[2], device=q.device) == number[..., None]  # (B or 1, T, N)

@@ -64,20 +64,20 @@ class Positions:
         return (self.query[:, :, None] - self.key[:, None, :]).clamp(min=0)
 
     @property
-    def place(self) -> Tensor:
+    def query_index(self) -> Tensor:
         """Index of each query among the keys, (B or 1, T)."""
         if self.index is not None:
             return self.index
         return torch.arange(self.query.shape[1], device=self.query.device)[None]
 
     @property
-    def column(self) -> Tensor:
+    def query_column(self) -> Tensor:
         """Index of each query in its sequence, from 0, (B or 1, T)."""
-        place = self.place
+        query_index = self.query_index
         if self.columns is None:
-            return place
-        rows = max(len(self.columns), len(place))
-        return self.columns.expand(rows, -1).gather(1, place.expand(rows, -1))
+            return query_index
+        rows = max(len(self.columns), len(query_index))
+        return self.columns.expand(rows, -1).gather(1, query_index.expand(rows, -1))
 
     @property
     def key_column(self) -> Tensor:
@@ -89,12 +89,12 @@ class Positions:
     @property
     def count(self) -> Tensor:
         """Number of keys that each query may attend to, (B or 1, T)."""
-        return self.visible.count(self.column)
+        return self.visible.count(self.query_column)
 
     @property
     def causal(self) -> Tensor:
         """True where a query may attend to a key, (B or 1, 1, T, S). Not cached."""
-        seen = self.visible.mask(self.column, self.key_column)
+        seen = self.visible.mask(self.query_column, self.key_column)
         return seen if self.columns is None else seen & (self.columns >= 0)[:, None, None]
 
     @property
@@ -111,13 +111,13 @@ class Positions:
             queries: indices of the queries, (t,).
             keys: indices of the keys in ascending order, (s,), or their range.
         """
-        places = self.place[:, queries]  # (B or 1, t)
+        chosen = self.query_index[:, queries]  # (B or 1, t)
         if isinstance(keys, slice):
             start = keys.start or 0
-            index = places - start
+            index = chosen - start
             in_order = start == 0 and self.columns is None
         else:
-            index = torch.searchsorted(keys, places.contiguous())
+            index = torch.searchsorted(keys, chosen.contiguous())
             in_order = False
         return replace(
             self,
@@ -131,7 +131,7 @@ class Positions:
             _kept={},
         )
 
-    def at_places(self, columns: Tensor, index: Tensor) -> "Positions":
+    def with_keys(self, columns: Tensor, index: Tensor) -> "Positions":
         """Return the positions with a subset of the keys.
 
         Args:

@@ -143,7 +143,7 @@ def test_blocks_of_keys_in_any_order(of: str, monkeypatch: pytest.MonkeyPatch) -
     new = 6
     columns = torch.stack([torch.arange(T) + 3, torch.arange(T) - 4])
     index = torch.arange(T - new, T).expand(B, -1)
-    every = in_order(T + 3, torch.device("cpu")).at_places(columns, index)
+    every = in_order(T + 3, torch.device("cpu")).with_keys(columns, index)
     where = replace(every, query=columns[:, -new:], visible=Visibility(window=7))
 
     def bias(positions: Positions) -> Tensor:

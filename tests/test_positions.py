@@ -42,7 +42,7 @@ def test_a_part_has_the_ids_and_the_mask_of_the_whole(
     within = isinstance(keys, torch.Tensor) or (keys.stop or LENGTH) > int(QUERIES.max())
     queries = QUERIES if within else QUERIES[:2]  # a query is among the keys
     part = whole.part(queries, keys)
-    assert part.column.equal(whole.column[:, queries])
+    assert part.query_column.equal(whole.query_column[:, queries])
     assert part.causal.equal(whole.causal[:, :, queries][..., keys])
 
 

@@ -81,7 +81,8 @@ class Remap(RoPE):
             logits = torch.cat([logits, scores[..., first:]], dim=-1)  # (B, H, T, S)
         if not self.log_n:
             return logits
-        growth = (positions.column + 1).log() / math.log(self.model.train_length)  # (B or 1, T)
+        length = positions.query_column + 1  # (B or 1, T)
+        growth = length.log() / math.log(self.model.train_length)  # (B or 1, T)
         return logits * growth.clamp(min=1).to(logits.dtype)[:, None, :, None]
 
     def overrides(self, hook: str) -> bool:

@@ -58,7 +58,7 @@ class Context:
         k = self.cache.append_visible((layer, "k"), k, visible)
         v = self.cache.append_visible((layer, "v"), v, visible)
         where = self.cache.slots(visible)
-        return k, v, positions if where is None else positions.at_places(*where)
+        return k, v, positions if where is None else positions.with_keys(*where)
 
 
 class Attention(nn.Module):

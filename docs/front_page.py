@@ -187,7 +187,10 @@ def describe_differences(block: TaskSummary) -> str:
     row = f"`minus {DEFAULT_REFERENCE}`"
     if clear:
         names = in_words([f"`{name}`" for name in clear])
-        return f"In {row}, only the intervals of {names} exclude 0; the rest may differ elsewhere."
+        said = f"interval of {names} excludes 0"
+        if len(clear) > 1:
+            said = f"intervals of {names} exclude 0"
+        return f"In {row}, only the {said}; the rest may differ elsewhere."
     return f"All intervals of {row} contain 0, so the order may differ on other tasks."
 
 

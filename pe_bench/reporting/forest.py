@@ -86,7 +86,7 @@ def draw_forest(found: Verdicts) -> Figure:
         )
     if found.mean is not None:
         axis.axhline(0.5 - len(rows) + 1, color="0.8", linewidth=1, zorder=0)
-    axis.set_yticks([-index for index in range(len(rows))], [row.name for row in rows])
+    axis.set_yticks(range(0, -len(rows), -1), [row.name for row in rows])
     axis.tick_params(axis="y", length=0)
     axis.set_ylim(0.6 - len(rows), 0.6)
     reach = 1.1 * max(abs(end) for row in rows for end in (row.value, row.low, row.high)

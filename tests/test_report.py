@@ -31,13 +31,13 @@ from made_runs import (
 
 from pe_bench.cli import main
 from pe_bench.errors import InputError
-from pe_bench.reporting.frames import read_results, tidy_rows
+from pe_bench.reporting.frames import read_results
 from pe_bench.reporting.leaderboard import summarize
 from pe_bench.reporting.notes import unfinished_runs, write_notes
 from pe_bench.reporting.paired import compare_table, scores_of
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.selection import select_tables
-from pe_bench.reporting.tables import make_tables, read_tables
+from pe_bench.reporting.tables import read_tables
 from pe_bench.results.items import Items, RowKey, write_items
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.metrics import Metric
@@ -236,18 +236,6 @@ def test_of_two_runs_of_one_cell_the_later_counts(tmp_path: Path, earlier: int) 
     _, csv = report(tmp_path)
     assert (csv["mean"].tolist(), csv["seeds"].tolist()) == ([1 - earlier], [1])
     assert read_results(tmp_path)["value"].tolist() == [1 - earlier]
-
-
-@pytest.mark.parametrize("order", [["a", "b"], ["b", "a"]])
-def test_of_two_copies_of_a_run_every_reader_takes_the_later(
-    tmp_path: Path, order: list[str]
-) -> None:
-    for folder, value in (("a", 1.0), ("b", 2.0)):
-        put(tmp_path / folder, "rope", [replace(SCORE, value=value)], order=int(value))
-    records = [record for folder in order for record in read_records(tmp_path / folder)]
-    (table,) = make_tables(records)
-    assert table.ranking.means == {"rope": 2.0}
-    assert tidy_rows(records)["value"].to_list() == [2.0]
 
 
 def test_a_clock_that_was_wrong_does_not_decide(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pe_bench.registry import plugins
 from pe_bench.registry.importing import trusting_only
 from pe_bench.registry.options import split_spec
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import read_records
+from pe_bench.results.store import latest_copies, read_records
 from pe_bench.runs.options import RunOptions
 from pe_bench.system.console import info, warn
 
@@ -78,7 +78,7 @@ def find_like(values: Values, command: Command) -> Like:
     for spec in plugins.expand(values.given["encodings"], "encoding"):
         plugins.load("encoding", spec)
     grids = _read_grids(folder, command)
-    records = [record for record in read_records(folder) if record.status == "done"]
+    records = latest_copies(one for one in read_records(folder) if one.status == "done")
     if not records:
         raise InputError(f"there are no finished runs in {folder}: give another --like")
     asked = _asked_tasks(values, records, folder)

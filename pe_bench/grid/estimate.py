@@ -13,7 +13,7 @@ from typing import Any
 from pe_bench.errors import CRASHES
 from pe_bench.results.identity import without_defaults
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import EXPORTED, key_of, records_of_export
+from pe_bench.results.store import EXPORTED, latest_copies, records_of_export
 from pe_bench.runs.rate_search import TRAININGS
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.run import Run, search_of
@@ -172,13 +172,16 @@ def find_records(*folders: Path) -> list[RunRecord]:
                 content = json.loads(read_regular(path, LARGEST))
                 found.append(RunRecord.from_json(content, path.parent))
         found += _exported(folder)
-    return _once(found)
+    return latest_copies(found)
 
 
 def find_timed(records: Sequence[RunRecord], results: Path) -> list[RunRecord]:
     """Return the records that give times of runs: these, and the exports in a results folder."""
     inside = sorted(path.parent for path in results.glob(f"*/{EXPORTED}"))
-    return _once([*(record for folder in inside for record in _exported(folder)), *records])
+    found = list(records)
+    for folder in inside:
+        found += _exported(folder)
+    return latest_copies(found)
 
 
 def _exported(folder: Path) -> list[RunRecord]:
@@ -186,11 +189,6 @@ def _exported(folder: Path) -> list[RunRecord]:
     with suppress(OSError, ValueError, RecursionError):
         return records_of_export(json.loads(read_regular(folder / EXPORTED, LARGEST)), folder)
     return []
-
-
-def _once(records: Iterable[RunRecord]) -> list[RunRecord]:
-    """Return each run once, with its last record."""
-    return list({key_of(record): record for record in records}.values())
 
 
 def _duration_of(record: RunRecord) -> Duration | None:

@@ -117,7 +117,7 @@ def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGr
     plan = make_plan(spec)
     folders = [spec.results, *spec.like]
     if execution.shard:
-        folders = [*spec.committed, *folders]
+        folders += spec.committed
     records = find_records(*folders)
     runs: Sequence[PlannedRun] = plan.runs
     if execution.shard:

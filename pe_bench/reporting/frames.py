@@ -18,6 +18,7 @@ from pe_bench.results.reading import find_baselines, read_with_warnings
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
     key_of,
+    latest_copies,
     read_lines,
     read_run_curves,
     read_run_lines,
@@ -115,23 +116,18 @@ def tidy_rows(records: Sequence[RunRecord]) -> pd.DataFrame:
         InputError: a file cannot be read.
     """
     shown = {key_of(record) for record in finished_runs(records)}
-    done: dict[tuple[str, str, str], RunRecord] = {}
-    for record in records:
-        if record.status == "done":
-            known = done.setdefault(key_of(record), record)
-            if record.age > known.age:  # an export may repeat a run
-                done[key_of(record)] = record
+    done = latest_copies(record for record in records if record.status == "done")
     lines: list[list[str]] = []
     metrics: list[Metric] = []
     headline: list[bool] = []
     runs: list[dict[str, Any]] = []
     counts: list[int] = []  # rows of each run
-    for key, record in done.items():
+    for record in done:
         own = read_run_lines(record)
         lines += own
         metrics += _find_metrics(record, own)
         headline += _find_headline(record, own)
-        runs.append(_describe_run(record) | {"in_reports": key in shown})
+        runs.append(_describe_run(record) | {"in_reports": key_of(record) in shown})
         counts.append(len(own))
     if not lines:
         return pd.DataFrame()
@@ -193,14 +189,12 @@ def finished_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
     The latest run counts, together with all runs of the same code version. The seeds of a mean
     have therefore run the same code, even if an edit was reverted later.
     """
-    done = sorted((r for r in records if r.status == "done"), key=lambda record: record.age)
+    done = latest_copies(record for record in records if record.status == "done")
+    done.sort(key=lambda record: record.age)
     versions = {(r.settings_digest, r.encoding): r.encoding_version for r in done}  # the latest
     found: dict[tuple[str, str, int], RunRecord] = {}
     for record in done:
         group = (record.settings_digest, record.encoding)
-        known = found.get((*group, record.seed))
-        if known is not None and known.age == record.age:
-            continue  # an export may repeat a run
         if record.encoding_version == versions[group]:
             found[*group, record.seed] = record
     return list(found.values())

@@ -85,7 +85,7 @@ def merge_folder(source: Path, target: Path, records: Sequence[RunRecord] | None
     if not records:
         raise InputError(f"there are no runs in {source}: give a results folder or an export")
     found = Merge()
-    there = _records_by_key(target)
+    there = _own_copies_first(target)
     for record in records:
         try:
             _merge_run(record, there.get(key_of(record)), target, found)
@@ -159,8 +159,11 @@ def compare_rows(first: RunRecord, second: RunRecord) -> str:
     return "scores of items differ" if all(items) and items[0] != items[1] else ""
 
 
-def _records_by_key(target: Path) -> dict[tuple[str, str, str], RunRecord]:
-    """Return the runs of a folder; a run in its own `runs` comes before the same of an export."""
+def _own_copies_first(target: Path) -> dict[tuple[str, str, str], RunRecord]:
+    """Return the runs of a folder by key; the copy in its own `runs` counts, even if it is older.
+
+    A merge never replaces that copy, so the new run is compared with it.
+    """
     found: dict[tuple[str, str, str], RunRecord] = {}
     for record in read_records(target):
         found.setdefault(key_of(record), record)  # exported runs come last

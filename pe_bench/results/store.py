@@ -303,6 +303,25 @@ def key_of(record: RunRecord) -> RunKey:
     return record.task, record.encoding, record.name
 
 
+def latest_copies(records: Iterable[RunRecord]) -> list[RunRecord]:
+    """Return each run once, as exports may repeat runs.
+
+    The latest finished copy counts, or the first of equally old ones. A copy without results counts
+    only if there is no finished one.
+    """
+    found: dict[RunKey, RunRecord] = {}
+    for record in records:
+        known = found.setdefault(key_of(record), record)
+        if _precedence(record) > _precedence(known):
+            found[key_of(record)] = record
+    return list(found.values())
+
+
+def _precedence(record: RunRecord) -> tuple[bool, tuple[int, str]]:
+    """Return a sort key of the copies of a run."""
+    return record.status == "done", record.age
+
+
 def find_run(what: str, results: Path) -> RunRecord:
     """Return the record of a run that the user names.
 
@@ -319,12 +338,7 @@ def find_run(what: str, results: Path) -> RunRecord:
         found = [read_record(folder.resolve())]
     else:
         records = read_records(results)
-        # Exports, which come last, may repeat runs.
-        same: dict[RunKey, RunRecord] = {}
-        for record in records:
-            if what.strip("/") in _names_of(record):
-                same.setdefault(key_of(record), record)
-        found = list(same.values())
+        found = latest_copies(one for one in records if what.strip("/") in _names_of(one))
         if not found:
             raise InputError(
                 f"there is no run '{what}' in {results}: give its folder, or encoding/task/seed"

@@ -173,9 +173,9 @@ def check_values(options: Any, prefix: str = "") -> None:
             continue
         values = tuple(value) if one.is_tuple else (value,)
         for single in values:
-            right = _right_value(one, single)
-            if right:
-                raise InputError(f"{prefix}{one.name} must {right}, not {single!r}")
+            violated = _violated_condition(one, single)
+            if violated:
+                raise InputError(f"{prefix}{one.name} must {violated}, not {single!r}")
         is_number = one.item in (int, float)
         if is_number and any(type(single) not in (int, float) for single in values):
             plain = tuple(map(one.item, values))
@@ -188,20 +188,20 @@ def _checked(cls: type[Any]) -> list[Option]:
     return [one for one in options_of(cls) if one.item in (int, float, bool) or one.words]
 
 
-def _right_value(option: Option, value: Any) -> str:
-    """Return the condition that a value violates; empty: none."""
+def _violated_condition(option: Option, value: Any) -> str:
+    """Return the condition that a value violates, such as "be true or false"; empty: none."""
     if option.words:
         return "" if value in option.words else f"be one of {', '.join(option.words)}"
     if option.item is bool:
         return "" if isinstance(value, bool) else "be true or false"
-    return _right_number(option, value)
+    return _violated_limit(option, value)
 
 
-def _right_number(option: Option, number: Any) -> str:
+def _violated_limit(option: Option, number: Any) -> str:
     """Return the condition that a number violates; empty: none."""
     whole = option.item is int
-    right_type: Any = Integral if whole else Real
-    if not isinstance(number, right_type) or isinstance(number, bool):
+    number_type: Any = Integral if whole else Real
+    if not isinstance(number, number_type) or isinstance(number, bool):
         return "be a whole number" if whole else "be a number"
     if not whole and not math.isfinite(number):
         return "be a finite number"

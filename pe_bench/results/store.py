@@ -128,16 +128,16 @@ def _check_cells(name: str, cells: set[str]) -> None:
     """
     joined = " ".join(cells)
     if name in FLOATS:
-        right = FLOAT.fullmatch(joined) is not None
-        for cell in cells - {""} if right else ():
+        valid = FLOAT.fullmatch(joined) is not None
+        for cell in cells - {""} if valid else ():
             float(cell)
     elif name in INTEGERS:
-        right = INTEGER.fullmatch(joined) is not None and max(map(len, cells), default=0) <= DIGITS
+        valid = INTEGER.fullmatch(joined) is not None and max(map(len, cells), default=0) <= DIGITS
     elif name == "status":
-        right = cells <= {*get_args(Status)}
+        valid = cells <= {*get_args(Status)}
     else:
-        right = is_line(joined)
-    if not right:
+        valid = is_line(joined)
+    if not valid:
         raise ValueError(f"a cell of the column {name} is invalid")
 
 

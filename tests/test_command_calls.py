@@ -298,7 +298,8 @@ def test_run_shows_all_grids_of_a_file_first(
     assert main(["run", "folder/grid.toml", "--dry-run"]) == 0
     shown = [*grids.prepared]
     assert [spec.seeds for spec, _ in shown] == [(0,), (7,)] and not grids.run
-    assert all(spec.like == (Path("folder"),) and not spec.counts_like for spec, _ in shown)
+    for spec, _ in shown:
+        assert spec.earlier_results == (Path("folder"),) and not spec.copies_earlier
     lines = [line for line in capsys.readouterr().out.splitlines() if "fp32" not in line]
     assert lines == [
         "grid 1 of 2: mqar copying", "", "grid 2 of 2: mqar copying", "",

@@ -809,7 +809,7 @@ def test_a_prepared_grid_has_shown_its_plan(
     monkeypatch.setattr(grid, "_describe_work", lambda *given: asked.append(given[2]))
     spec = GridSpec(
         options=RunOptions(), encodings=[], tasks=[], results=tmp_path / "here",
-        like=[Path("like")], committed=[Path("committed")], counts_like=True,
+        earlier_results=[Path("like")], committed=[Path("committed")], copies_earlier=True,
         execution=ExecutionOptions(dry_run=dry_run, shard=Shard(2, 3)),
     )  # fmt: skip
     found: Any = grid.prepare_grid(spec, lambda runs, records: [f"{runs} of {len(records)}"])
@@ -825,7 +825,7 @@ def test_a_prepared_grid_has_shown_its_plan(
     assert capsys.readouterr().out.splitlines() == lines
     assert (found.runs, found.outcomes, found.spec) == (["second"], ["left out"], spec)
     asked.clear()
-    whole = replace(spec, execution=ExecutionOptions(dry_run=dry_run), counts_like=False)
+    whole = replace(spec, execution=ExecutionOptions(dry_run=dry_run), copies_earlier=False)
     grid.prepare_grid(whole)
     assert asked[0] == (["first", "second"], "from ['here', 'like', 'like'] on cpu", set())
     assert "of 4" not in capsys.readouterr().out

@@ -187,8 +187,9 @@ def make_grid(values: Values) -> "GridSpec":
         device=device,
         execution=values.make(ExecutionOptions),
         committed=tuple(committed_folders().values()),
-        like=(values.file.parent,) if values.file else (),  # may be a results folder
-        counts_like=grid.like is not None,
+        # The folder of a grid file may be a results folder.
+        earlier_results=(values.file.parent,) if values.file else (),
+        copies_earlier=grid.like is not None,
     )
 
 

@@ -115,7 +115,7 @@ def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGr
     execution = spec.execution
     executor = _make_executor(spec)
     plan = make_plan(spec)
-    folders = [spec.results, *spec.like]
+    folders = [spec.results, *spec.earlier_results]
     if execution.shard:
         folders += spec.committed
     records = find_records(*folders)
@@ -125,8 +125,9 @@ def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGr
     if execution.together == "fsdp":
         _check_shards([planned for planned in runs if planned.skip is None])
     copied: set[tuple[str, str, str]] = set()
-    if execution.dry_run and spec.counts_like:
-        copied = {key_of(one) for one in find_records(*spec.like) if one.status == "done"}
+    if execution.dry_run and spec.copies_earlier:
+        earlier = find_records(*spec.earlier_results)
+        copied = {key_of(record) for record in earlier if record.status == "done"}
     estimates = Estimates(find_timed(records, spec.results), spec.device)
     overview = Overview.of(runs, estimates, copied)
     lines = overview.lines(executor.lanes)

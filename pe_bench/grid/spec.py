@@ -19,9 +19,9 @@ class GridSpec:
         results: folder to write to.
         device: "cpu" or "cuda".
         execution: options for the execution of the runs.
-        like: further folders with finished runs, for estimates of time.
-        counts_like: whether a dry run counts the runs of these folders as done, because the
-            command would copy them.
+        earlier_results: further folders with finished runs, for estimates of time.
+        copies_earlier: whether the command copies the runs of these folders, so that a dry run
+            counts them as done.
         committed: folders of committed results, for times relative to each other.
     """
 
@@ -32,8 +32,8 @@ class GridSpec:
     results: Path = Path("results")
     device: str = "cpu"
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
-    like: Sequence[Path] = ()
-    counts_like: bool = False
+    earlier_results: Sequence[Path] = ()
+    copies_earlier: bool = False
     committed: Sequence[Path] = ()
 
     @property

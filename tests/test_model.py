@@ -12,7 +12,7 @@ from pe_bench.config import IGNORE, ModelConfig
 from pe_bench.decoder.attention import Backend, attend
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.logits import LogitTerms
-from pe_bench.decoder.losses import scored_tokens
+from pe_bench.decoder.losses import next_token_losses, scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.encodings.rope import RoPE
@@ -101,16 +101,19 @@ def test_grouped_queries(backend: Any) -> None:
     torch.testing.assert_close(logits, full(batch))
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 4096])
 @torch.no_grad()
-def test_token_losses(chunk: int) -> None:
+def test_token_losses() -> None:
     model, batch = decoder(), tokens(2, 10)
     targets = batch.roll(-1, dims=1)
     targets[0, 3:6] = targets[1, -1] = IGNORE
-    losses = model.token_losses(batch, targets, chunk=chunk)
+    losses = model.token_losses(batch, targets)
     expected = F.cross_entropy(model(batch).mT, targets, reduction="none", ignore_index=IGNORE)
     torch.testing.assert_close(losses, expected)
     assert (losses == 0).equal(targets == IGNORE)
+    for chunk in (1, 7):
+        hidden = model.hidden(batch).flatten(0, 1)
+        own = next_token_losses(hidden, targets.flatten(), model.logits, chunk)
+        torch.testing.assert_close(own.view_as(targets), expected)
     assert model.bfloat16().token_losses(batch, targets).dtype == torch.float32
 
 

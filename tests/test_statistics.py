@@ -17,12 +17,12 @@ def of(above: Numbers, below: Numbers, clusters: Any = None, **options: Any) -> 
 
 def test_one_item_in_each_cluster_gives_the_usual_error() -> None:
     values = np.random.default_rng(0).normal(5, 2, 30)
-    row = of(values, np.full(30, 4), np.arange(30), scale=100)
-    assert row.value == pytest.approx(100 * values.mean() / 4) and row.n == 30
-    assert row.stderr == pytest.approx(100 * np.std(values / 4, ddof=1) / math.sqrt(30))
+    row = of(values, np.full(30, 4), np.arange(30))
+    assert row.value == pytest.approx(values.mean() / 4) and row.n == 30
+    assert row.stderr == pytest.approx(np.std(values / 4, ddof=1) / math.sqrt(30))
     assert row.ci_high - row.value == pytest.approx(1.959964 * row.stderr)
     assert row.value - row.ci_low == pytest.approx(1.959964 * row.stderr)
-    assert astuple(of(values, np.full(30, 4), scale=100)) == astuple(row)
+    assert astuple(of(values, np.full(30, 4))) == astuple(row)
 
 
 def test_copies_of_an_item_add_no_certainty() -> None:
@@ -72,7 +72,7 @@ def test_an_interval_is_about_two_errors_wide() -> None:
 
 
 def test_intervals_end_where_values_do() -> None:
-    row = ratio("a", "accuracy", np.array([9, 10, 10]), np.full(3, 10), scale=100)
+    row = ratio("a", "accuracy", np.array([900, 1000, 1000]), np.full(3, 10))
     assert row.value < row.ci_high == 100
     losses = np.array([0.0, 0.1, 3.0])
     assert of(losses, np.ones(3)).ci_low == 0

@@ -14,7 +14,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
-from pe_bench.results.intervals import proportion, wilson
+from pe_bench.results.intervals import wilson
 from pe_bench.sequences.rows import (
     END,
     PAD,
@@ -178,13 +178,6 @@ def test_rows_share_a_forward_pass_with_rows_as_long() -> None:
 )
 def test_wilson_intervals(share: float, n: int, low: float, high: float) -> None:
     assert wilson(share, n) == pytest.approx((low, high), abs=5e-5)
-
-
-def test_a_proportion() -> None:
-    row = proportion("a", "exact_match", 3, 4, length=7, second_axis="x")
-    assert (row.value, row.n, row.length, row.second_axis) == (75.0, 4, 7, "x")
-    assert row.stderr == pytest.approx(100 * (0.75 * 0.25 / 4) ** 0.5)
-    assert row.ci_low < 75 < row.ci_high
 
 
 def test_samples_of_unequal_length() -> None:

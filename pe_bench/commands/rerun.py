@@ -15,7 +15,6 @@ from pe_bench.system.console import info, warn
 from pe_bench.system.files import check_writable
 
 if TYPE_CHECKING:
-    from pe_bench.results.record import RunRecord
     from pe_bench.runs.rerun import Repetition
 
 DIFFERENT = 1
@@ -49,12 +48,12 @@ def main(values: Values) -> int:
         check_writable(options.keep, "--keep")
         if (options.keep / "runs").exists():
             raise InputError(f"{options.keep} is a results folder: give another one with --keep")
-        return _report(record, repeat(record, options.keep, device=device, moved=moved))
+        return _report(repeat(record, options.keep, device=device, moved=moved))
     with tempfile.TemporaryDirectory(prefix="pe-bench-rerun-") as scratch:
-        return _report(record, repeat(record, Path(scratch), device=device, moved=moved))
+        return _report(repeat(record, Path(scratch), device=device, moved=moved))
 
 
-def _report(record: "RunRecord", found: "Repetition") -> int:
+def _report(found: "Repetition") -> int:
     """Print the differences and return the exit code."""
     from pe_bench.reporting.terminal import plain_table, wrap
 

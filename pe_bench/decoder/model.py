@@ -277,25 +277,23 @@ class Decoder(nn.Module):
         targets: Tensor,
         *,
         backend: Backend = "auto",
-        chunk: int | None = None,
         final_lengths: Tensor | None = None,
         scored: Tensor | None = None,
     ) -> Tensor:
         """Return the cross-entropy of targets in nats: (B, T), (B, T) -> (B, T) float32 or wider.
 
-        Zero where the target is IGNORE. Logits are computed in chunks of tokens, because the
-        logits of the whole batch would be the largest tensor by far.
+        Zero where the target is IGNORE. Logits are computed in chunks of tokens, about `LOGITS`
+        at once, because the logits of the whole batch would be the largest tensor by far.
 
         Args:
             tokens: token ids.
             targets: the next ids, or IGNORE.
             backend: implementation of attention.
-            chunk: number of tokens per chunk; None: about LOGITS logits.
             final_lengths: as in `hidden`.
             scored: (N,) result of `scored_tokens`. Logits are computed only for these tokens.
                 None: for all tokens. (Finding them in targets on a GPU would synchronise.)
         """
-        chunk = chunk or max(4096, LOGITS // self.config.vocab_size)
+        chunk = max(4096, LOGITS // self.config.vocab_size)
         hidden = self.hidden(tokens, backend=backend, final_lengths=final_lengths).flatten(0, 1)
         ids = targets.flatten().to(hidden.device)  # (B T,)
         if scored is None or len(scored) == len(ids):

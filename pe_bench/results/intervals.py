@@ -1,4 +1,4 @@
-"""Proportions, means and ratios as rows, with a standard error and a 95 % interval."""
+"""Means and ratios as rows, with a standard error and a 95 % interval."""
 
 import math
 from collections.abc import Sequence
@@ -24,31 +24,6 @@ def wilson(fraction: float, n: float) -> tuple[float, float]:
     half *= Z95 / (1 + Z95**2 / n)
     # Rounding must not exclude the fraction itself, in particular 0 and 1.
     return min(fraction, max(0.0, middle - half)), max(fraction, min(1.0, middle + half))
-
-
-def proportion(
-    subset: str,
-    metric: str,
-    correct: float,
-    n: int,
-    *,
-    length: int | None = None,
-    second_axis: str = "",
-) -> Measurement:
-    """Return the percentage of n items that are correct, with its Wilson interval."""
-    fraction = correct / n
-    low, high = wilson(fraction, n)
-    return Measurement(
-        subset,
-        metric,
-        100 * fraction,
-        n,
-        stderr=100 * math.sqrt(fraction * (1 - fraction) / n),
-        length=length,
-        second_axis=second_axis,
-        ci_low=100 * low,
-        ci_high=100 * high,
-    )
 
 
 def mean_of(subset: str, rows: Sequence[Measurement], status: Status = "ranked") -> Measurement:
@@ -81,7 +56,6 @@ def ratio(
     denominators: Numbers,
     clusters: npt.NDArray[np.integer] | None = None,
     *,
-    scale: float = 1.0,
     n: int | None = None,
     length: int | None = None,
     second_axis: str = "",
@@ -94,7 +68,6 @@ def ratio(
         numerators, denominators: terms of the two sums, one per item, (N,).
         clusters: the cluster of each item, (N,); None: every item is a cluster. A single cluster
             gives no error.
-        scale: factor of the value, 100 for a percentage.
         n: number of items of the row; None: N.
         length, second_axis: position of the row on the axes of the task.
         resamples: number of bootstrap resamples of clusters for the interval; 0: the normal
@@ -116,13 +89,13 @@ def ratio(
     return Measurement(
         subset,
         metric,
-        scale * float(value),
+        float(value),
         len(numerators) if n is None else n,
-        stderr=scale * float(stderr),
+        stderr=float(stderr),
         length=length,
         second_axis=second_axis,
-        ci_low=float(np.maximum(scale * low, least)),
-        ci_high=float(np.minimum(scale * high, largest)),
+        ci_low=float(np.maximum(low, least)),
+        ci_high=float(np.minimum(high, largest)),
     )
 
 

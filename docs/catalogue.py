@@ -25,7 +25,7 @@ from pe_bench.commands import encoding_table
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.registry import plugins
-from pe_bench.registry.options import option_of, options_of, show, show_type
+from pe_bench.registry.options import option_of, plugin_options, show, show_type
 from pe_bench.registry.plugins import Plugin
 from pe_bench.reporting import known_problems
 from pe_bench.reporting.frames import read_results
@@ -184,7 +184,7 @@ def describe_options(cls: type[Any]) -> str:
     """Return a list of options with default, type and description."""
     said = _arguments(cls)
     lines = []
-    for option in options_of(cls):
+    for option in plugin_options(cls):
         text = " ".join(said.get(option.name, "").split())
         lines.append(
             f"- **`{option_of(option.name)}={show(option.default)}`** "

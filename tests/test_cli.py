@@ -143,7 +143,7 @@ def test_every_option_is_described_once(kind: Kind) -> None:
         for part in (inspect.cleandoc(cls.__doc__ or ""), *list_plugin._inherited(cls)):
             found.update(entry["name"] for entry in list_plugin.ENTRY.finditer(part))
         of_values = " ".join(list_plugin._choices(cls))
-        for option in plugins.options_of(cls):
+        for option in plugins.plugin_options(cls):
             if not found[option.name]:
                 assert f" {option.name}: " in of_values, f"{name}: {option.name}"
             assert found[option.name] < 2, f"{name}: {option.name}"

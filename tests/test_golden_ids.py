@@ -240,7 +240,7 @@ def test_a_token_keeps_its_id_while_an_answer_is_written() -> None:
 
 
 def test_randpe_takes_the_options_of_rope() -> None:
-    names = [p.name for p in plugins.options_of(RandPE)]
+    names = [p.name for p in plugins.plugin_options(RandPE)]
     assert names[:4] == ["max", "evaluation", "count", "per_layer"] and "base" in names
     ids = torch.tensor([[0, 3, 9, 2000]])
     specs = ("randpe:base=500", "rope:base=500")

@@ -120,7 +120,7 @@ def task_record(name: str, corpus: Path) -> Record:
 
 def option_defaults(cls: type[Task]) -> dict[str, Any]:
     """Return the defaults of options that a preset does not set, which no digest contains."""
-    known = {option.name: option.default for option in plugins.options_of(cls)}
+    known = {option.name: option.default for option in plugins.plugin_options(cls)}
     given = [preset.options for preset in cls.presets.values()]
     return {n: value for n, value in known.items() if not all(n in options for options in given)}
 

@@ -254,7 +254,7 @@ def test_a_constructor_that_hands_options_on_has_its_parents(
     put: Put, filled: dict[str, str], names: list[str]
 ) -> None:
     path = put(FAMILY.format(**NOTHING | filled))
-    options = plugins.options_of(plugins.load("encoding", str(path)).cls)
+    options = plugins.plugin_options(plugins.load("encoding", str(path)).cls)
     assert [o.name for o in options] == names
     assert {o.name: o.default for o in options}["size"] == 7  # the child's, not the parent's
     assert {o.name: o.annotation for o in options}["size"] is int

@@ -382,7 +382,7 @@ def test_training_goes_on_after_a_look_at_held_out_batches(
 
 def is_tunable(name: str) -> bool:
     cls: type[Encoding] = plugins.load("encoding", name).cls
-    return bool(cls.tunable and cls.tunable.option in {o.name for o in plugins.options_of(cls)})
+    return bool(cls.tunable and cls.tunable.option in {o.name for o in plugins.plugin_options(cls)})
 
 
 @pytest.mark.parametrize("length", [14, 33, 128, 4096])

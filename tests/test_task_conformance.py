@@ -86,7 +86,7 @@ SYMBOLS = {
 def stage(name: str, tmp_path: Path, few: int = 2, **train: int) -> ResolvedTask:
     """Return a task with its quick preset, a tiny model and `few` items of a kind."""
     options = RunOptions(cache=tmp_path, train=train, model=TINY)
-    known = [option.name for option in plugins.options_of(CLASSES[name])]
+    known = [option.name for option in plugins.plugin_options(CLASSES[name])]
     size = next((f":{option}={few}" for option in ("samples", "windows") if option in known), "")
     size = size or SMALL.get(name, "")
     return resolve(options, f"{name}{size}")
@@ -404,7 +404,7 @@ def test_subsets_that_do_not_exist(name: str, tmp_path: Path) -> None:
 def test_options_of_a_spec_go_before_those_of_the_preset(name: str, tmp_path: Path) -> None:
     """This includes options that equal defaults of the constructor but not of the preset."""
     cls = CLASSES[name]
-    for option in plugins.options_of(cls):
+    for option in plugins.plugin_options(cls):
         for preset, content in cls.presets.items():
             if option.name not in content.options or content.starts_from:  # may need a download
                 continue

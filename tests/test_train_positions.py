@@ -163,7 +163,7 @@ def test_random_ids_of_many_rows() -> None:
 
 def takes_train_positions(name: str) -> bool:
     return "train_positions" in {
-        p.name for p in plugins.options_of(plugins.load("encoding", name).cls)
+        p.name for p in plugins.plugin_options(plugins.load("encoding", name).cls)
     }
 
 

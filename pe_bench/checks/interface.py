@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pe_bench.checks.subject import CONFIG
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
-from pe_bench.registry.options import options_of
+from pe_bench.registry.options import plugin_options
 from pe_bench.registry.plugins import Plugin, is_shipped
 from pe_bench.visibility import EVERYTHING
 
@@ -38,7 +38,7 @@ def find_oversights(encoding: Encoding) -> list[str]:
         found.append(f"{name} overrides no hook, so it has no effect on the decoder")
     cls = type(encoding)
     tunable = vars(cls).get("tunable")
-    options = {option.name for option in options_of(cls)}
+    options = {option.name for option in plugin_options(cls)}
     if tunable is not None and tunable.option not in options:
         found.append(
             f"{cls.__name__}.tunable names '{tunable.option}', which is not one of its options"

@@ -11,7 +11,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.errors import CRASHES, InputError, describe_error
 from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind
-from pe_bench.registry.options import option_of, options_of, show, show_type
+from pe_bench.registry.options import option_of, plugin_options, show, show_type
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.memory import decoder_parameters
@@ -40,7 +40,7 @@ def show_plugin(kind: Kind, where: str) -> str:
 
 def _inherited(cls: type[Any]) -> list[str]:
     """Return the documentation of inherited options, from the classes that define them."""
-    names = {option.name for option in options_of(cls)}
+    names = {option.name for option in plugin_options(cls)}
     found = []
     for part in cls.__mro__:
         said = ENTRY.finditer(inspect.cleandoc(part.__doc__ or ""))
@@ -76,7 +76,7 @@ def _own_options(part: type[Any]) -> list[str]:
 
 
 def _options(cls: type[Any]) -> str:
-    options = options_of(cls)
+    options = plugin_options(cls)
     lines = [
         f"  {option_of(o.name)} = {show(o.default)}  ({show_type(o.annotation)})" for o in options
     ]

@@ -45,7 +45,7 @@ def with_rotation(
         origin = plugins.load("encoding", config.encoding)
     notes: list[str] = []
     parts = {}
-    for option in plugins.options_of(plugin.cls):
+    for option in plugins.plugin_options(plugin.cls):
         if option.annotation is EncodingSpec:
             inside = EncodingSpec(given.get(option.name, option.default))
             parts[option.name], of_part = with_rotation(inside, config.of_part(option.name), origin)
@@ -99,7 +99,7 @@ def _choose_options(
     if BASE not in given and not own and not rotation and _may_differ(plugin, config, origin):
         of_model = f"which may differ from those of {config.encoding}"
         return {}, [f"{plugin.label} rotates with its own frequencies, {of_model}"]
-    known = {option.name: option for option in plugins.options_of(plugin.cls)}
+    known = {option.name: option for option in plugins.plugin_options(plugin.cls)}
     scales = SCALING in getattr(plugin.cls, "option_tables", {})
     taken = {}
     for name, value in (own or rotation).items():
@@ -132,7 +132,7 @@ def _options_of_rotation(encoding: Plugin) -> dict[str, Any]:
     """Return base and scaling of an encoding, or of its parts if all that have a base agree."""
     found: dict[str, Any] = {}
     of_parts: list[dict[str, Any]] = []
-    for option in plugins.options_of(encoding.cls):
+    for option in plugins.plugin_options(encoding.cls):
         value = encoding.options.get(option.name, option.default)
         if option.name == BASE and option.annotation is float:
             found[BASE] = value

@@ -20,7 +20,7 @@ from pe_bench.pretrained.plain import plain_config
 from pe_bench.pretrained.tensor_names import HEAD, TensorNames
 from pe_bench.pretrained.weight_files import INDEX, WHOLE
 from pe_bench.registry import plugins
-from pe_bench.registry.options import options_of
+from pe_bench.registry.options import plugin_options
 from pe_bench.system.files import saving, write_atomic, write_json
 from pe_bench.text.tokenizer import Tokenizer
 from pe_bench.text.tokenizer_files import tokenizer_files
@@ -95,7 +95,7 @@ def _settings(module: nn.Module) -> dict[str, Any]:
     Other attributes may change in a forward pass.
     """
     plain = (bool, int, float, str, tuple, type(None))
-    options = options_of(type(module)) if isinstance(module, Encoding) else []
+    options = plugin_options(type(module)) if isinstance(module, Encoding) else []
     found = {option.name: vars(module).get(option.name) for option in options}
     return {name: value for name, value in found.items() if isinstance(value, plain)}
 

@@ -79,7 +79,7 @@ def option_of(parameter: str) -> str:
     return parameter.removesuffix("_")
 
 
-def options_of(cls: type[Any]) -> list[inspect.Parameter]:
+def plugin_options(cls: type[Any]) -> list[inspect.Parameter]:
     """Return a plugin's options: the keyword-only parameters of its constructor, types resolved.
 
     If the constructor passes `**options` to its parent, the parent's options follow. If the class

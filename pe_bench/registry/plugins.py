@@ -31,7 +31,7 @@ from pe_bench.registry.options import (
     convert_options,
     members,
     option_of,
-    options_of,
+    plugin_options,
     show,
     split_spec,
 )
@@ -48,8 +48,8 @@ __all__ = [
     "kinds_of",
     "load",
     "names",
-    "options_of",
     "path_of",
+    "plugin_options",
 ]
 
 WITHOUT_PARENT = ("Module.__init__()", "'_parameters'", "'_buffers'", "'_modules'")
@@ -224,7 +224,7 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     where, given = split_spec(spec)
     cls = _class_of(kind, where)
     check_attributes(cls, _interfaces(kind, cls), where)
-    known = {p.name: p for p in options_of(cls)}
+    known = {p.name: p for p in plugin_options(cls)}
     _refer_to_related(kind, where, known, given)
     _refuse_positional(where, cls, known, given)
     options = convert_options(where, known, given)
@@ -310,7 +310,7 @@ def _refer_to_related(
         for name in names(kind) if key not in known else ():
             if name.startswith(f"{where}-"):
                 cls = importing.plugin_class(kind, _import(kind, name), name)
-                if any(option.name == key for option in options_of(cls)):
+                if any(option.name == key for option in plugin_options(cls)):
                     raise InputError(
                         f"{where} has no option '{key}': write {name}:{key}={given[key]}"
                     )

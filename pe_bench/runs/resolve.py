@@ -264,7 +264,7 @@ def _context(
     """Return the context of a task."""
     overrides = dict(options.pretrain if is_start else options.train)
     if preset.train.length is None and "length" in overrides:
-        known = ", ".join(option.name for option in plugins.options_of(plugin.cls))
+        known = ", ".join(option.name for option in plugins.plugin_options(plugin.cls))
         raise InputError(
             f"--train.length has no effect: options of the task ({known}) set the length of rows"
         )

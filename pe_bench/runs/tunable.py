@@ -30,7 +30,7 @@ def values_to_try(encoding: Plugin, task: ResolvedTask) -> Sequence[str]:
         return ()
     tunable = encoding.cls.tunable
     given = split_spec(encoding.given)[1]
-    options = {option.name for option in plugins.options_of(encoding.cls)}
+    options = {option.name for option in plugins.plugin_options(encoding.cls)}
     if tunable is None or tunable.option in given or tunable.option not in options:
         return ()
     found = []

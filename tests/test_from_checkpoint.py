@@ -46,7 +46,7 @@ from pe_bench.runs.rebuild import rebuild
 from pe_bench.runs.resolve import resolve
 from pe_bench.runs.run import search_of
 from pe_bench.runs.run_record import _find_adaptation, make_record
-from pe_bench.runs.sources import find_sources
+from pe_bench.runs.sources import find_user_paths
 from pe_bench.runs.tuning import Tuning, default_rates
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Batch
@@ -129,7 +129,7 @@ def test_a_worker_makes_the_run_of_the_command(
         usual = "rope:base=10000" if origin == "rope" else "rope:base=300"
         same = spec in ("rope", usual)
         assert found is None if origin is None else found and found["unchanged"] == same, spec
-        place = find_sources(run.resolved, run.encoding).get("checkpoint")
+        place = find_user_paths(run.resolved, run.encoding).get("checkpoint")
         assert place == (None if origin in (None, "rope") else str(checkpoint.resolve()))
     loaded = origin == str(checkpoint)  # nothing of it is trained, and it has its own shape
     model = run.resolved.model.changed(digit_ids=(), separator_ids=())

@@ -29,7 +29,7 @@ from pe_bench.runs.rebuild import rebuild
 from pe_bench.runs.rerun import Number, Repetition, describe_commits
 from pe_bench.runs.run import Run
 from pe_bench.runs.run_record import make_record
-from pe_bench.runs.sources import find_sources
+from pe_bench.runs.sources import find_user_paths
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system import environment
 from pe_bench.system.commit import ROUNDING
@@ -95,7 +95,7 @@ def test_sources_are_those_of_the_text_too() -> None:
 
     task = about("scrolls", tokenizer="bytes", data=Path("/questions"))
     task.start = about("perplexity:corpus=pg19", tokenizer="bpe:300", data=Path("/books"))
-    found = find_sources(task, plugins.load("encoding", "rope"))
+    found = find_user_paths(task, plugins.load("encoding", "rope"))
     assert found == {
         "tokenizer": "bpe:300",
         "task": __file__,

@@ -25,7 +25,7 @@ from pe_bench.results.measurement import Measurement
 from pe_bench.results.splits import ID, OOD
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
-from pe_bench.runs.sources import find_sources
+from pe_bench.runs.sources import find_user_paths
 from pe_bench.runs.tuning import Tuning
 from pe_bench.task import Batch
 from pe_bench.tasks.scrolls import answers, miniature, multiple_choice, splits
@@ -333,7 +333,7 @@ def test_other_presets_read_the_archives_of_the_hub(
     made = stage(preset="small", data=data, cache=tmp_path / "cache")
     task = made.task
     assert task.variant.tokenizer.name == "bpe:8192"
-    assert find_sources(made, plugins.load("encoding", "rope"))["tokenizer"] == "bpe:8192"
+    assert find_user_paths(made, plugins.load("encoding", "rope"))["tokenizer"] == "bpe:8192"
     assert (task.subsets, task.unavailable) == (tuple(SUBSETS), {})
     assert task.data_label.startswith("scrolls-")
     assert task.fingerprint == stage(data={"": given}).task.fingerprint  # the same documents

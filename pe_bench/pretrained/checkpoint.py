@@ -11,7 +11,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.pretrained.layer_plan import with_layers
 from pe_bench.pretrained.llama_config import WRONG_VALUES, LlamaConfig, read_config
-from pe_bench.pretrained.rotation import OF_LLAMA, is_shipped, with_rotation
+from pe_bench.pretrained.rotation import OF_LLAMA, names_only_shipped, with_rotation
 from pe_bench.pretrained.weight_files import has_own_head, sample_files
 from pe_bench.pretrained.weights import check_files, load_files, make_empty
 from pe_bench.registry import plugins
@@ -47,7 +47,7 @@ class Checkpoint:
         spec = self.config.encoding
         if not spec:
             return self.spec(self.config.layers.partition(":")[0] or OF_LLAMA)
-        if not is_shipped(spec):
+        if not names_only_shipped(spec):
             raise InputError(
                 f"{'the model' if self.folder == Path() else self.folder} names a file with code "
                 f"as its encoding ({spec}), which is not run unless you give it: give the file as "
@@ -60,7 +60,9 @@ class Checkpoint:
         own = self.config.encoding
         if not own:
             return False
-        return encoding.label == own or (is_shipped(own) and encoding.label == self.encoding)
+        return encoding.label == own or (
+            names_only_shipped(own) and encoding.label == self.encoding
+        )
 
     @property
     def fingerprint(self) -> str:

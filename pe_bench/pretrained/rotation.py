@@ -41,7 +41,7 @@ def with_rotation(
     """
     where, given = split_spec(spec)
     plugin = plugins.load("encoding", spec)
-    if origin is None and is_shipped(config.encoding):
+    if origin is None and names_only_shipped(config.encoding):
         origin = plugins.load("encoding", config.encoding)
     notes: list[str] = []
     parts = {}
@@ -167,7 +167,7 @@ def _rotates(plugin: Plugin, model: ModelConfig) -> bool:
     return any(each.overrides("transform_qk") for each in encoding.layer_kinds)
 
 
-def is_shipped(spec: str) -> bool:
+def names_only_shipped(spec: str) -> bool:
     """Return whether a spec names only shipped encodings, and no file with code."""
     return split_spec(spec)[0] in plugins.names("encoding") and not FILE.search(spec)
 

@@ -15,7 +15,7 @@ from pe_bench.runs.describe import describe_encoding, describe_task
 from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask
-from pe_bench.runs.sources import find_sources
+from pe_bench.runs.sources import find_user_paths
 from pe_bench.system import environment
 from pe_bench.task import Task
 from pe_bench.train.checkpoint_store import CheckpointStore
@@ -49,7 +49,7 @@ def make_record(
         settings_digest=resolved.digest(),
         settings=resolved.settings,
         options=resolved.words,
-        sources=find_sources(resolved, phases.encoding),
+        sources=find_user_paths(resolved, phases.encoding),
         tuning=_find_tuning(resolved, phases),
         **declared_fields(task),
         train_length=resolved.model.train_length,

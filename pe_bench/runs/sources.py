@@ -10,7 +10,7 @@ from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.resolve import ResolvedTask
 
 
-def find_sources(task: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
+def find_user_paths(task: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
     """Return the paths of the user's plugins, data and checkpoint, for the record of a run.
 
     Returns:

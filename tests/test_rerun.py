@@ -18,7 +18,7 @@ from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.errors import DataError, InputError
 from pe_bench.registry import plugins
 from pe_bench.reporting import known_problems
-from pe_bench.results.record import RunRecord, Status
+from pe_bench.results.record import RunRecord, RunStatus
 from pe_bench.results.store import owner_of, read_record, read_records
 from pe_bench.runs import rebuild as rebuilding
 from pe_bench.runs import rerun
@@ -350,7 +350,7 @@ DIFFERS = Number("a right 8", "1.0", "2.0")
 def test_the_exit_code(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    status: Status,
+    status: RunStatus,
     numbers: list[Number],
     code: int,
 ) -> None:

@@ -11,7 +11,7 @@ from pe_bench.results.views import Headline, View, to_json
 from pe_bench.system.schema import Count, FileName, Label, Line, WrongError, read_as
 from pe_bench.system.text import printable
 
-Status = Literal["done", "skipped", "failed", "damaged"]
+RunStatus = Literal["done", "skipped", "failed", "damaged"]
 
 NOT_IN_FILE = ("folder", "name", "exported")
 
@@ -74,7 +74,7 @@ class RunRecord:
         exported: whether the run is part of an export.
     """
 
-    status: Status
+    status: RunStatus
     task: Label
     encoding: Label
     seed: Count

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pe_bench.results.record import Status
+from pe_bench.results.record import RunStatus
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Outcome:
     """
 
     title: str
-    status: Status
+    status: RunStatus
     complaints: tuple[str, ...] = ()
     folder: Path | None = None
     cause: str | None = None

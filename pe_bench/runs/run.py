@@ -15,7 +15,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError, TimedOut, as_exception
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.measurement import Measurement
-from pe_bench.results.record import RunRecord, Status
+from pe_bench.results.record import RunRecord, RunStatus
 from pe_bench.results.row_checks import check_rows
 from pe_bench.runs.distributed import Ranks
 from pe_bench.runs.evaluation import evaluate
@@ -350,7 +350,7 @@ class Run:
         self.files.write_subset(subset, found.rows, found.items, cost, curves)
         return cost
 
-    def _record(self, status: Status, found: Evaluation | None = None, **more: Any) -> None:
+    def _record(self, status: RunStatus, found: Evaluation | None = None, **more: Any) -> None:
         """Write rows and items, and then the record of the run."""
         record = make_record(
             status, self.resolved, self.phases, self.seed, self.files.next_order(), **more

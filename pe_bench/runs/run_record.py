@@ -9,7 +9,7 @@ from pe_bench.errors import CRASHES
 from pe_bench.pretrained.rotation import with_rotation
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.learning_curves import Key, LearningCurve
-from pe_bench.results.record import RunRecord, Status
+from pe_bench.results.record import RunRecord, RunStatus
 from pe_bench.runs.declared import declared_fields
 from pe_bench.runs.describe import describe_encoding, describe_task
 from pe_bench.runs.initial_weights import Adapted, Pretrained
@@ -23,7 +23,7 @@ from pe_bench.train.training_result import TrainingResult
 
 
 def make_record(
-    status: Status, resolved: ResolvedTask, phases: Phases, seed: int, order: int, **more: Any
+    status: RunStatus, resolved: ResolvedTask, phases: Phases, seed: int, order: int, **more: Any
 ) -> RunRecord:
     """Return the record of a run that ends now.
 
@@ -76,7 +76,7 @@ def as_text(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds")
 
 
-def _find_data(task: Task, status: Status) -> dict[str, Any]:
+def _find_data(task: Task, status: RunStatus) -> dict[str, Any]:
     """Return the provenance of the data, or its label if it is not available for a failed run."""
     try:
         return task.provenance()

@@ -66,7 +66,7 @@ DRAWN: dict[str, Any] = {
     "reporting.display_names.read_names": "names",
 }
 LEFT_OUT: dict[str, Any] = {"reporting.frames.describe_left_out": []}
-COMPARED: dict[str, Any] = {**READ, **LEFT_OUT, "reporting.verdicts.choose_tables": "chosen"}
+COMPARED: dict[str, Any] = {**READ, **LEFT_OUT, "reporting.verdicts.tables_to_compare": "chosen"}
 CHECKED = {"checks.table.check_encodings": True, "checks.table.check_tasks": True}
 FIGURES = "each also as .svg and .png, with a caption in .txt\n"
 
@@ -130,25 +130,25 @@ CASES: list[Case] = [
      "folder: 2 runs; on another machine, pe-bench merge folder copies them into ./results\n", 0),
     ("compare --all --task lm mqar --results there",
      {**COMPARED, "reporting.ranks.describe_ranks": "ranks"},
-     "make_tables [there]\nchoose_tables tables [lm mqar]\ndescribe_ranks chosen\n"
+     "make_tables [there]\ntables_to_compare tables [lm mqar]\ndescribe_ranks chosen\n"
      "describe_left_out [there] [] [lm mqar]", "ranks\n", 0),
     ("compare --task lm --results there --ask questions.toml more",
      {**COMPARED, "reporting.questions.parse_pairs": "pairs",
       "reporting.questions.answer": ANSWERS},
-     "make_tables [there]\nchoose_tables tables [lm]\nparse_pairs [questions.toml more] [lm]\n"
+     "make_tables [there]\ntables_to_compare tables [lm]\nparse_pairs [questions.toml more] [lm]\n"
      "answer chosen pairs\ndescribe_left_out [there] [] [lm]",
      "tape is better\nrope was never run\n", 0),
     ("compare --results there --ask questions.toml",
      {**COMPARED, "reporting.questions.read_questions": "asked",
       "reporting.questions.answer": ANSWERS},
-     "make_tables [there]\nchoose_tables tables None\nread_questions questions.toml\n"
+     "make_tables [there]\ntables_to_compare tables None\nread_questions questions.toml\n"
      "answer chosen asked\ndescribe_left_out [there] [] []",
      "tape is better\nrope was never run\n", 0),
     ("compare tape rope --results there",
      {**COMPARED, "reporting.verdicts.judge": PAIR, "reporting.sentences.describe": ["one", "two"],
       "reporting.forest.draw_forest": "figure", "reporting.panels.save": None,
       "reporting.selection.labels_of": ["tape", "rope"]},
-     "make_tables [there]\nchoose_tables tables None\nlabels_of [tape rope] chosen\n"
+     "make_tables [there]\ntables_to_compare tables None\nlabels_of [tape rope] chosen\n"
      "judge chosen tape rope\ndescribe verdict\n"
      "draw_forest verdict\nsave figure [there/plots/compare-tape_a=1-rope.png]\n"
      "describe_left_out [there] [tape rope] []",

@@ -119,12 +119,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(root: Path, *tasks: str) -> list[Table]:
-    return verdicts.choose_tables(read_tables(root), tasks)
+    return verdicts.tables_to_compare(read_tables(root), tasks)
 
 
 @pytest.mark.slow
 def test_sentences_say_what_was_planted(tables: list[Table]) -> None:
-    found = verdicts.judge(verdicts.choose_tables(tables, ["near", "far", "none"]), "good", "plain")
+    found = verdicts.judge(
+        verdicts.tables_to_compare(tables, ["near", "far", "none"]), "good", "plain"
+    )
     near, far, none = (
         {v.table.about.task: v.difference for v in found.tasks}[n] for n in ("near", "far", "none")
     )
@@ -146,13 +148,13 @@ def test_sentences_say_what_was_planted(tables: list[Table]) -> None:
     assert found.mean is not None and found.mean.significant
     expected = (20 / 90 + 30 / 90 + 0) / 3  # relative to the distance from guessing, 10 %, to 100 %
     assert found.mean.value == pytest.approx(expected, abs=0.02)
-    back = verdicts.judge(verdicts.choose_tables(tables, ["near"]), "plain", "good")
+    back = verdicts.judge(verdicts.tables_to_compare(tables, ["near"]), "plain", "good")
     (line,) = sentences.describe(back)
     assert line.startswith("near: good is better than plain, as plain has") and "less" in line
 
 
 def test_where_lower_is_better_the_ceiling_is_0(tables: list[Table]) -> None:
-    (bits,) = verdicts.judge(verdicts.choose_tables(tables, ["bits"]), "good", "plain").tasks
+    (bits,) = verdicts.judge(verdicts.tables_to_compare(tables, ["bits"]), "good", "plain").tasks
     line = sentences.describe_verdict(bits, "bits")
     assert "good is better than plain, as good has 0.404 less bits per byte (0.500 " in line
     value, low, high = verdicts.scaled(bits)
@@ -177,7 +179,7 @@ def test_a_title_counts_the_tasks(tables: list[Table]) -> None:
         ("none",): "good and plain do not differ significantly on none",
     }
     for tasks, title in titles.items():
-        chosen = verdicts.choose_tables(tables, tasks)
+        chosen = verdicts.tables_to_compare(tables, tasks)
         found = verdicts.judge(chosen, "good", "plain")
         assert sentences.title(found) == title
         back = verdicts.judge(chosen, "plain", "good")
@@ -404,7 +406,7 @@ LONG = ("tape:base=500000,position_size=16", "rope:scaling=yarn,factor=4")
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [("good", "plain"), LONG], ids=["short", "long"])
 def test_the_picture_says_what_is_to_be_seen(tables: list[Table], names: tuple[str, str]) -> None:
-    chosen = verdicts.choose_tables(tables, ["near", "far", "none"])
+    chosen = verdicts.tables_to_compare(tables, ["near", "far", "none"])
     found = replace(verdicts.judge(chosen, "good", "plain"), first=names[0], second=names[1])
     figure = draw_forest(found)
     canvas = FigureCanvasAgg(figure)

@@ -13,7 +13,7 @@ from test_runner import toy as toy  # a fixture
 from pe_bench import python_api
 from pe_bench.cli import main
 from pe_bench.commands.like import Like, _check_given, bring, find_like
-from pe_bench.commands.like_tables import PlannedTable, choose_tables, find_tables
+from pe_bench.commands.like_tables import PlannedTable, find_tables, tables_to_continue
 from pe_bench.commands.run import COMMAND
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, InputErrors
@@ -296,18 +296,18 @@ def test_tables_are_chosen_for_each_task(capsys: pytest.CaptureFixture[str]) -> 
     refused, also = table("c", "v", 0, reason="no data"), table("d", "u", 0, reason="no data")
     tables = [later, complete, older, begun, refused, same, also]
     folder = Path("table")
-    found = choose_tables(tables, ["a", "b"], named=True, folder=folder)
+    found = tables_to_continue(tables, ["a", "b"], named=True, folder=folder)
     assert [*map(id, found)] == [*map(id, (complete, same, begun))]
     assert capsys.readouterr().err == "pe-bench: b: 1 runs of the table are not in table\n"
-    found = choose_tables(tables, ["a", "c", "d"], named=False, folder=folder)
+    found = tables_to_continue(tables, ["a", "c", "d"], named=False, folder=folder)
     assert [one.task for one in found] == ["a", "a"]
     sentence = "c, d: new rows would not be in the table of table: no data"
     assert capsys.readouterr().err == f"pe-bench: left out: {sentence}\n"
     for asked, named in ((["a", "c", "d"], True), (["c", "d"], False)):
         with pytest.raises(InputErrors, match=sentence):
-            choose_tables(tables, asked, named=named, folder=folder)
+            tables_to_continue(tables, asked, named=named, folder=folder)
     with pytest.raises(InputErrors, match="of table: its grid has no such task"):
-        choose_tables(tables, ["e"], named=True, folder=folder)
+        tables_to_continue(tables, ["e"], named=True, folder=folder)
 
 
 def test_tasks_are_needed_in_python_too(folder: Path) -> None:

@@ -61,11 +61,11 @@ def main(values: Values) -> int:
     from pe_bench.reporting.ranks import describe_ranks
     from pe_bench.reporting.selection import labels_of
     from pe_bench.reporting.tables import make_tables
-    from pe_bench.reporting.verdicts import choose_tables
+    from pe_bench.reporting.verdicts import tables_to_compare
     from pe_bench.results.reading import reading
 
     with reading(options.results) as records:
-        tables = choose_tables(make_tables(records), options.task)
+        tables = tables_to_compare(make_tables(records), options.task)
         pair = labels_of(options.encoding, tables) if options.encoding else []
         if options.all:
             info(describe_ranks(tables))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pe_bench.commands.command import Command
-from pe_bench.commands.like_tables import PlannedTable, choose_tables, find_tables
+from pe_bench.commands.like_tables import PlannedTable, find_tables, tables_to_continue
 from pe_bench.commands.parser import parse
 from pe_bench.commands.results import committed_folders
 from pe_bench.commands.values import Values
@@ -86,7 +86,7 @@ def find_like(values: Values, command: Command) -> Like:
     named = [*values.given["encodings"], *values.given.get("tasks", ())]
     with trusting_only(*(split_spec(spec)[0] for spec in named)):  # the grid may be of anyone
         tables = [table for grid in grids for table in find_tables(grid, records, asked, changed)]
-    chosen = choose_tables(tables, asked, named="tasks" in values.given, folder=folder)
+    chosen = tables_to_continue(tables, asked, named="tasks" in values.given, folder=folder)
     made = _make_grids(chosen, values, folder)
     digests = {(table.task, table.digest) for table in chosen}
     kept = [record for record in records if (record.task, record.settings_digest) in digests]

@@ -127,7 +127,7 @@ def _differences(resolved: "ResolvedTask", record: RunRecord) -> str:
     return f"the rows have other settings than this version ({', '.join(differing[:MOST])})"
 
 
-def choose_tables(
+def tables_to_continue(
     tables: Sequence[PlannedTable], asked: Sequence[str], *, named: bool, folder: Path
 ) -> list[PlannedTable]:
     """Return the tables to continue: for each task those with the latest complete rows.

@@ -54,7 +54,7 @@ class Verdicts:
     left_out: tuple[str, ...] = ()
 
 
-def choose_tables(tables: Sequence[Table], tasks: Sequence[str] | None = None) -> list[Table]:
+def tables_to_compare(tables: Sequence[Table], tasks: Sequence[str] | None = None) -> list[Table]:
     """Return the tables of quality of some tasks, or of all tasks.
 
     Raises:
@@ -70,7 +70,7 @@ def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
     """Return the comparison of two encodings in all tables together.
 
     Args:
-        tables: tables of quality, see `choose_tables`.
+        tables: tables of quality, see `tables_to_compare`.
         first, second: labels of the encodings.
 
     Raises:

@@ -22,7 +22,7 @@ from pe_bench.reporting.paired import compare_table, show_p
 from pe_bench.reporting.sentences import describe_mean
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.task_summary import block_of, count_families, find_blocks
-from pe_bench.reporting.verdicts import Verdict, Verdicts, judge, tables_to_compare
+from pe_bench.reporting.verdicts import Verdict, Verdicts, compare_pair, tables_to_compare
 from pe_bench.results.views import Headline
 from pe_bench.stats.comparison import Difference
 from pe_bench.stats.ranking import Mean, differences_over_families
@@ -64,7 +64,7 @@ def main() -> None:
 
 def read(folder: str) -> Verdicts:
     """Return the comparison on the tasks of a folder of results/."""
-    return judge(tables_to_compare(read_tables(ROOT / "results" / folder)), *PAIR)
+    return compare_pair(tables_to_compare(read_tables(ROOT / "results" / folder)), *PAIR)
 
 
 def read_main_set() -> Mean:

@@ -78,9 +78,9 @@ def terminal_texts(records: Sequence[RunRecord], tables: Sequence[Table], other:
     ran = [r.folder for r in untuned if r.encoding == OWN and r.folder]
     compared = of_tasks(tables, "addition", "flipflop", "passkey")
     families = [*compared, *of_tasks(tables, "mqar")[:1]]
-    unclear = verdicts.judge(of_tasks(tables, "addition", "passkey"), OWN, ROPE)
+    unclear = verdicts.compare_pair(of_tasks(tables, "addition", "passkey"), OWN, ROPE)
     wide = [table for table in tables if table.about.settings_digest == "d2-wide"]
-    found = [verdicts.judge(compared, OWN, ROPE), verdicts.judge(compared, ROPE, OWN)]
+    found = [verdicts.compare_pair(compared, OWN, ROPE), verdicts.compare_pair(compared, ROPE, OWN)]
     parts = [
         *map(sentences.title, [*found, unclear]),
         summarize(ran, earlier),
@@ -89,9 +89,9 @@ def terminal_texts(records: Sequence[RunRecord], tables: Sequence[Table], other:
         ranks.describe_ranks(compared[1:]),
         *sentences.describe(found[0]),
         *sentences.describe(found[1]),
-        *sentences.describe(verdicts.judge(wide, ROPE, FREE)),
-        *sentences.describe(verdicts.judge(make_tables(untuned), ROPE, OWN)),
-        *sentences.describe(verdicts.judge(make_tables(untuned), ROPE, FREE)),
+        *sentences.describe(verdicts.compare_pair(wide, ROPE, FREE)),
+        *sentences.describe(verdicts.compare_pair(make_tables(untuned), ROPE, OWN)),
+        *sentences.describe(verdicts.compare_pair(make_tables(untuned), ROPE, FREE)),
     ]
     (table,) = make_tables(untuned)
     parts.append(plain_table(HEADER, ROWS))

@@ -145,11 +145,12 @@ CASES: list[Case] = [
      "answer chosen asked\ndescribe_left_out [there] [] []",
      "tape is better\nrope was never run\n", 0),
     ("compare tape rope --results there",
-     {**COMPARED, "reporting.verdicts.judge": PAIR, "reporting.sentences.describe": ["one", "two"],
+     {**COMPARED, "reporting.verdicts.compare_pair": PAIR,
+      "reporting.sentences.describe": ["one", "two"],
       "reporting.forest.draw_forest": "figure", "reporting.panels.save": None,
       "reporting.selection.labels_of": ["tape", "rope"]},
      "make_tables [there]\ntables_to_compare tables None\nlabels_of [tape rope] chosen\n"
-     "judge chosen tape rope\ndescribe verdict\n"
+     "compare_pair chosen tape rope\ndescribe verdict\n"
      "draw_forest verdict\nsave figure [there/plots/compare-tape_a=1-rope.png]\n"
      "describe_left_out [there] [tape rope] []",
      "one\ntwo\n\nthere/plots/compare-tape_a=1-rope.png\n", 0),

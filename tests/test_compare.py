@@ -124,7 +124,7 @@ def read(root: Path, *tasks: str) -> list[Table]:
 
 @pytest.mark.slow
 def test_sentences_say_what_was_planted(tables: list[Table]) -> None:
-    found = verdicts.judge(
+    found = verdicts.compare_pair(
         verdicts.tables_to_compare(tables, ["near", "far", "none"]), "good", "plain"
     )
     near, far, none = (
@@ -148,13 +148,15 @@ def test_sentences_say_what_was_planted(tables: list[Table]) -> None:
     assert found.mean is not None and found.mean.significant
     expected = (20 / 90 + 30 / 90 + 0) / 3  # relative to the distance from guessing, 10 %, to 100 %
     assert found.mean.value == pytest.approx(expected, abs=0.02)
-    back = verdicts.judge(verdicts.tables_to_compare(tables, ["near"]), "plain", "good")
+    back = verdicts.compare_pair(verdicts.tables_to_compare(tables, ["near"]), "plain", "good")
     (line,) = sentences.describe(back)
     assert line.startswith("near: good is better than plain, as plain has") and "less" in line
 
 
 def test_where_lower_is_better_the_ceiling_is_0(tables: list[Table]) -> None:
-    (bits,) = verdicts.judge(verdicts.tables_to_compare(tables, ["bits"]), "good", "plain").tasks
+    (bits,) = verdicts.compare_pair(
+        verdicts.tables_to_compare(tables, ["bits"]), "good", "plain"
+    ).tasks
     line = sentences.describe_verdict(bits, "bits")
     assert "good is better than plain, as good has 0.404 less bits per byte (0.500 " in line
     value, low, high = verdicts.scaled(bits)
@@ -180,28 +182,28 @@ def test_a_title_counts_the_tasks(tables: list[Table]) -> None:
     }
     for tasks, title in titles.items():
         chosen = verdicts.tables_to_compare(tables, tasks)
-        found = verdicts.judge(chosen, "good", "plain")
+        found = verdicts.compare_pair(chosen, "good", "plain")
         assert sentences.title(found) == title
-        back = verdicts.judge(chosen, "plain", "good")
+        back = verdicts.compare_pair(chosen, "plain", "good")
         turned = title.replace("good", "x").replace("plain", "good").replace("x", "plain")
         assert sentences.title(back) == turned.replace("better", "worse")
 
 
 @pytest.mark.slow
 def test_few_seeds_are_not_a_finding(results: Path, small: Path, tmp_path: Path) -> None:
-    few = verdicts.judge(read(small, "near"), "good", "plain")
+    few = verdicts.compare_pair(read(small, "near"), "good", "plain")
     (line, *_) = sentences.describe(few)
     assert line.startswith("near: good and plain are not tested: good has 10.00 points more")
     assert line.endswith("no claim is possible with fewer than 5 seeds.")
     assert sentences.title(few) == "good and plain are not tested on near: too few seeds"
     put(tmp_path, "next", "good", [60, 61])
     put(tmp_path, "next", "plain", [50, 51])
-    one_more = verdicts.judge(read(tmp_path), "good", "plain")
+    one_more = verdicts.compare_pair(read(tmp_path), "good", "plain")
     two = verdicts.Verdicts("good", "plain", [*few.tasks, *one_more.tasks], few.mean)
     assert "Together: good and plain are not tested on any of 2 tasks" in sentences.describe_all(
         two
     )
-    both = verdicts.judge(read(results, "near", "none"), "good", "plain")
+    both = verdicts.compare_pair(read(results, "near", "none"), "good", "plain")
     mixed = verdicts.Verdicts("good", "plain", [*both.tasks, *one_more.tasks], both.mean)
     assert (
         "good is better on 1, does not differ significantly on 1 and is not tested on 1 of 3 tasks"
@@ -215,12 +217,12 @@ def test_few_seeds_are_not_a_finding(results: Path, small: Path, tmp_path: Path)
 def test_few_seeds_ask_for_more(tmp_path: Path) -> None:
     put(tmp_path, "t", "a", [90, 91, 92])
     put(tmp_path, "t", "b", [10, 11, 12.5])
-    line, scale = sentences.describe(verdicts.judge(read(tmp_path), "a", "b"))
+    line, scale = sentences.describe(verdicts.compare_pair(read(tmp_path), "a", "b"))
     assert scale.startswith("Scale of the picture: 0 is") and "0 is the worst encoding" in scale
     assert "no claim is possible with fewer than 5 seeds." in line
     put(tmp_path, "u", "a", [90])
     put(tmp_path, "u", "b", [10])
-    line, _ = sentences.describe(verdicts.judge(read(tmp_path, "u"), "a", "b"))
+    line, _ = sentences.describe(verdicts.compare_pair(read(tmp_path, "u"), "a", "b"))
     assert "one seed is one model each" in line and "fewer than 5 seeds." in line
 
 
@@ -407,7 +409,7 @@ LONG = ("tape:base=500000,position_size=16", "rope:scaling=yarn,factor=4")
 @pytest.mark.parametrize("names", [("good", "plain"), LONG], ids=["short", "long"])
 def test_the_picture_says_what_is_to_be_seen(tables: list[Table], names: tuple[str, str]) -> None:
     chosen = verdicts.tables_to_compare(tables, ["near", "far", "none"])
-    found = replace(verdicts.judge(chosen, "good", "plain"), first=names[0], second=names[1])
+    found = replace(verdicts.compare_pair(chosen, "good", "plain"), first=names[0], second=names[1])
     figure = draw_forest(found)
     canvas = FigureCanvasAgg(figure)
     canvas.draw()

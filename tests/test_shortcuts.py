@@ -30,7 +30,14 @@ from pe_bench.api import (
     collate,
 )
 from pe_bench.checks.findings import NotApplicable
-from pe_bench.checks.shortcuts import HALFWAY, ShortcutScore, explained, judge, search, strongest
+from pe_bench.checks.shortcuts import (
+    HALFWAY,
+    ShortcutScore,
+    explained,
+    find_problem,
+    search,
+    strongest,
+)
 from pe_bench.registry import plugins
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import Metric
@@ -201,7 +208,7 @@ def test_an_honest_task_has_none(tmp_path: Path) -> None:
         *TABLES,
     }
     assert max(reach.most for reach in reaches) < 0.2
-    assert judge(reaches, [], default=True) is None
+    assert find_problem(reaches, [], default=True) is None
 
 
 class Sums(LengthGeneralizationTask):
@@ -287,7 +294,7 @@ def test_sums_that_three_numbers_tell(tmp_path: Path) -> None:
     assert min(outside for _, _, outside in found.values()) > 95
     trigram = [reach.most for reach in reaches if reach.shortcut in TABLES[:2]]
     assert max(trigram) < 0.1
-    wrong = judge(reaches, [], default=True) or ""
+    wrong = find_problem(reaches, [], default=True) or ""
     assert "n-gram table of recurrent (" in wrong and "n-gram table of chain (" in wrong
 
 
@@ -326,16 +333,18 @@ def test_what_comes_halfway_is_explained_and_nothing_else_is() -> None:
     half = ShortcutScore("", "4-gram table", 0.5, 0.1)
     more = ShortcutScore("", "5-gram table", 0.2, 0.75)
     less = ShortcutScore("", LAST, 0.4, float("nan"))
-    wrong = judge([half, more, less], [], default=True) or ""
+    wrong = find_problem([half, more, less], [], default=True) or ""
     assert "n-gram table (20 % in distribution, 75 % out of it); change the task" in wrong
-    assert judge([half, more, less], ["n-gram table"], default=True) is None
+    assert find_problem([half, more, less], ["n-gram table"], default=True) is None
     stale = "the docstring explains the shortcut 'last token', which does not come halfway"
     names = ["n-gram table", LAST]
-    assert (judge([half, more, less], names, default=True) or "").startswith(stale)
-    assert judge([half, more, less], names, default=False) is None
+    assert (find_problem([half, more, less], names, default=True) or "").startswith(stale)
+    assert find_problem([half, more, less], names, default=False) is None
     of_subset = ShortcutScore("parity", "7-gram table", float("nan"), 0.6)
-    assert "n-gram table of parity (60 %)" in (judge([of_subset], names, default=False) or "")
-    assert judge([of_subset], ["n-gram table of parity"], default=True) is None
+    assert "n-gram table of parity (60 %)" in (
+        find_problem([of_subset], names, default=False) or ""
+    )
+    assert find_problem([of_subset], ["n-gram table of parity"], default=True) is None
 
 
 class Losses(Task):
@@ -409,5 +418,5 @@ def test_a_score_that_was_not_measured_is_no_shortcut() -> None:
     unknown = ShortcutScore("", LAST, math.nan, math.nan)
     inside = ShortcutScore("", CONSTANT, 0.2, math.nan)
     assert math.isnan(unknown.most) and inside.most == 0.2
-    assert judge([unknown, inside], (), default=True) is None
+    assert find_problem([unknown, inside], (), default=True) is None
     assert strongest([inside, unknown]) == [inside]

@@ -139,7 +139,7 @@ def other_pictures(
     """Return the pictures that no report of these results has."""
     weights = np.array([[[1, 0, 0], [0.25, 0.75, 0], [0.5, 0.1, 0.4]]] * 2)
     maps = AttentionMaps({1: weights}, ["the", "ö", "."], 2, ["title", "more"])
-    found = verdicts.judge(of_tasks(tables, "addition", "flipflop"), OWN, ROPE)
+    found = verdicts.compare_pair(of_tasks(tables, "addition", "flipflop"), OWN, ROPE)
     (times,) = of_tasks(tables, "clock")
     names = {name: f"{name}!" for name in times.encodings}
     quality = of_tasks(tables, "addition")
@@ -151,7 +151,7 @@ def other_pictures(
         "many curves": draw_curves(many, ROPE),
         "many parts": draw_scores(many),
         "forest": draw_forest(found),
-        "forest of equal numbers": draw_forest(verdicts.judge([untuned], ROPE, FREE)),
+        "forest of equal numbers": draw_forest(verdicts.compare_pair([untuned], ROPE, FREE)),
         "attention": draw_attention(maps, [1, 0]),
     }
     return [f"== {name}\n{describe_picture(figure)}" for name, figure in figures.items()]

@@ -100,7 +100,7 @@ def explained(cls: type[Task]) -> dict[str, str]:
     return {name: " ".join(why.split()) for name, why in ENTRY.findall(section[1])}
 
 
-def judge(
+def find_problem(
     reaches: Iterable[ShortcutScore], reasons: Collection[str], *, default: bool
 ) -> str | None:
     """Return the problem of a task with these shortcuts in one sentence, or None.

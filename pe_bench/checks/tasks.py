@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pe_bench.checks.findings import Finding, NotApplicable, run_check
-from pe_bench.checks.shortcuts import explained, judge
+from pe_bench.checks.shortcuts import explained, find_problem
 from pe_bench.checks.task_subject import TaskSubject, observe
 from pe_bench.config import IGNORE
 from pe_bench.results.items import RowKey, recompute
@@ -184,7 +184,7 @@ def scores(subject: TaskSubject) -> str | None:
 def shortcuts(subject: TaskSubject) -> str | None:
     """Every shortcut that comes halfway from chance to the ceiling is explained."""
     reasons = explained(subject.plugin.cls)
-    return judge(subject.reaches, reasons, default=not subject.plugin.options)
+    return find_problem(subject.reaches, reasons, default=not subject.plugin.options)
 
 
 CHECKS: dict[str, Callable[[TaskSubject], str | None]] = {

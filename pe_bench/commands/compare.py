@@ -109,7 +109,7 @@ def _compare_pair(tables: "Sequence[Table]", pair: Sequence[str], options: Compa
     from pe_bench.reporting.terminal import wrap
     from pe_bench.system.files import slug
 
-    found = verdicts.judge(tables, *pair)
+    found = verdicts.compare_pair(tables, *pair)
     info("\n".join(wrap(line) for line in sentences.describe(found)))
     name = f"{slug(f'compare-{found.first}-{found.second}')}.png"
     path = options.picture or options.results / "plots" / name

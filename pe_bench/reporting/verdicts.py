@@ -66,7 +66,7 @@ def tables_to_compare(tables: Sequence[Table], tasks: Sequence[str] | None = Non
     return tables_of_tasks(found, tasks) if tasks else found
 
 
-def judge(tables: Sequence[Table], first: str, second: str) -> Verdicts:
+def compare_pair(tables: Sequence[Table], first: str, second: str) -> Verdicts:
     """Return the comparison of two encodings in all tables together.
 
     Args:

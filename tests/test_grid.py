@@ -25,7 +25,7 @@ from test_runner import toy as toy  # a fixture
 
 from pe_bench.errors import DataError, InputError
 from pe_bench.grid import grid, plan
-from pe_bench.grid.cost import CostCounter, Phase, RunCost, describe_training
+from pe_bench.grid.cost import CostCounter, Phase, RunCost, describe_training_cost
 from pe_bench.grid.display import Display
 from pe_bench.grid.estimate import Estimates, Parts
 from pe_bench.grid.execution import ExecutionOptions
@@ -418,7 +418,7 @@ def test_the_operations_of_a_plan_are_those_of_all_runs_and_phases(
     runs = []
     for seed in range(3):
         runs.append(Run(task, load("encoding", "nope"), seed, tmp_path, "cpu", "fp32"))
-    assert "about 3 PFLOP, up to 2 GB" in describe_training(runs)
+    assert "about 3 PFLOP, up to 2 GB" in describe_training_cost(runs)
     assert seen == [[2]]  # a model for each of two subsets; one run is counted
 
 

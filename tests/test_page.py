@@ -23,7 +23,7 @@ from pe_bench.reporting.page import commands, content, prose, write
 from pe_bench.reporting.page.bars import interval_bar, scale_of
 from pe_bench.reporting.page.colours import dark, luminance
 from pe_bench.reporting.page.descriptions import describe_labels, describe_source
-from pe_bench.reporting.page.provenance import describe_training
+from pe_bench.reporting.page.provenance import training_facts
 from pe_bench.reporting.page.write import NAME, embed, write_page
 from pe_bench.reporting.report_data import ReportData
 from pe_bench.reporting.styles import family_of, styles
@@ -408,7 +408,7 @@ def test_a_page_says_which_learning_rate_was_used(tmp_path: Path) -> None:
     for name, more in (("given", {}), ("searched", {"tune": {"lr": [0.001], "seeds": [1000]}})):
         put(tmp_path / name, "rope", CURVE, settings={"train": train, **more})
     rates = [
-        dict(describe_training(read_table(tmp_path / name)))["learning rate"]
+        dict(training_facts(read_table(tmp_path / name)))["learning rate"]
         for name in ("given", "searched")
     ]
     assert rates == ["3e-3", "chosen for every encoding"]

@@ -203,7 +203,11 @@ def _draw(
     """Compute the weights, write the pictures, and return their paths."""
     import torch
 
-    from pe_bench.reporting.attention_maps import AttentionMaps, describe_training, draw_attention
+    from pe_bench.reporting.attention_maps import (
+        AttentionMaps,
+        describe_train_length,
+        draw_attention,
+    )
     from pe_bench.reporting.panels import save
     from pe_bench.system.files import slug
 
@@ -214,7 +218,7 @@ def _draw(
     titles = [
         f"Attention weights of {' · '.join(names)}",
         f"{row.about}: {len(row.ids):,} tokens in all",
-        describe_training(train_length, len(row.ids)),
+        describe_train_length(train_length, len(row.ids)),
     ]
     maps = AttentionMaps(
         {layer: weights[layer][0].float().numpy() for layer in layers},

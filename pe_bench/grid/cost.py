@@ -85,7 +85,7 @@ def phases_of(resolved: ResolvedTask) -> list[Phase]:
     return [*before, Phase(resolved.label, resolved.train, resolved.model, times)]
 
 
-def describe_training(runs: Sequence[Run]) -> str:
+def describe_training_cost(runs: Sequence[Run]) -> str:
     """Return a line with a lower bound of the operations, memory and time of training runs.
 
     Only the first encoding of each task is counted, since counting takes seconds. The others are

@@ -11,7 +11,7 @@ import torch
 
 from pe_bench.errors import CRASHES, InputError
 from pe_bench.grid.checkpoint_time import describe_work, uses_checkpoint
-from pe_bench.grid.cost import describe_training
+from pe_bench.grid.cost import describe_training_cost
 from pe_bench.grid.display import Display
 from pe_bench.grid.division import find_division
 from pe_bench.grid.estimate import Estimates, find_records, find_timed
@@ -153,7 +153,7 @@ def _describe_work(spec: GridSpec, executor: Executor, runs: Sequence[Run]) -> N
         if line:
             info(line)
         if trained and spec.options.preset != "quick":
-            info(describe_training(trained))
+            info(describe_training_cost(trained))
 
 
 def _take_shard(

@@ -98,7 +98,7 @@ def draw_attention(maps: AttentionMaps, heads: Sequence[int]) -> Figure:
     return figure
 
 
-def describe_training(train_length: int, length: int) -> str:
+def describe_train_length(train_length: int, length: int) -> str:
     """Return a sentence about the length of training, for the titles of maps of `length` tokens."""
     if train_length >= length:
         return f"trained with up to {train_length:,} tokens, so with all of these positions"

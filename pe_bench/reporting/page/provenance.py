@@ -9,7 +9,7 @@ from pe_bench.reporting.tables import Table
 from pe_bench.system.commit import show_commit
 
 
-def describe_training(table: Table) -> list[tuple[str, str]]:
+def training_facts(table: Table) -> list[tuple[str, str]]:
     """Return size, steps and similar facts of a table's models in readable form."""
     settings = table.about.settings
     model: Mapping[str, Any] = settings.get("model") or {}

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pe_bench.commands.run import GROUPS, GridOptions, expand, make_grid
+from pe_bench.commands.run import GROUPS, GridOptions, expand_like, make_grid
 from pe_bench.commands.values import Values, signature, take_keywords
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
@@ -94,7 +94,7 @@ def run(
     elif options.get("like") is None:
         raise InputError("run needs tasks, or the folder of finished runs as like")
     values = Values(take_keywords("run", OPTIONS, keywords))
-    grids, problems = expand([values])
+    grids, problems = expand_like([values])
     outcomes = [outcome for grid in grids for outcome in run_grid(make_grid(grid))]
     for problem in problems:
         warnings.warn(problem, stacklevel=2)

@@ -93,7 +93,7 @@ def main(*given: Values) -> int:
     """Run the grids of a command and print their tables; return the exit code."""
     from pe_bench.grid.grid import run_grid
 
-    grids, problems = expand(given)
+    grids, problems = expand_like(given)
     if len(grids) > 1:
         _show_all(grids)
         if grids[0].make(ExecutionOptions).dry_run:
@@ -115,7 +115,7 @@ def main(*given: Values) -> int:
     return _close(outcomes, problems)
 
 
-def expand(given: Sequence[Values]) -> tuple[list[Values], list[str]]:
+def expand_like(given: Sequence[Values]) -> tuple[list[Values], list[str]]:
     """Return the grids of a command, those of --like in place of the options that name a folder.
 
     Except in a dry run, the finished runs of the folder are copied into the results folder.

@@ -23,7 +23,7 @@ from pe_bench.errors import InputError, InputErrors
 from pe_bench.positions import in_order
 from pe_bench.registry import plugins
 from pe_bench.reporting.report import write_report
-from pe_bench.runs.adaptation import _bracket, adapt, continue_from_origin, take_over
+from pe_bench.runs.adaptation import _bracket, adapt, continue_from_origin, copy_shared_weights
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.initial_weights import Adapted
 from pe_bench.runs.options import RunOptions
@@ -202,9 +202,9 @@ def test_only_the_same_kind_of_encoding_takes_parameters_over() -> None:
     with torch.no_grad():
         old.encoding.table.fill_(3.0)  # type: ignore[operator]
     name = "encodings.0.table"
-    assert take_over(new, old.state_dict(), adapted("t5", "t5"))[name].eq(3).all()
-    assert not take_over(new, old.state_dict(), adapted("t5", "rope"))[name].eq(3).any()
-    taken = take_over(new, old.state_dict(), adapted("t5", "rope"))
+    assert copy_shared_weights(new, old.state_dict(), adapted("t5", "t5"))[name].eq(3).all()
+    assert not copy_shared_weights(new, old.state_dict(), adapted("t5", "rope"))[name].eq(3).any()
+    taken = copy_shared_weights(new, old.state_dict(), adapted("t5", "rope"))
     assert torch.equal(taken["lm_head.weight"], old.lm_head.weight)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from pe_bench.config import TrainConfig
 from pe_bench.errors import ChangedError
-from pe_bench.runs.adaptation import take_over
+from pe_bench.runs.adaptation import copy_shared_weights
 from pe_bench.runs.candidates import Candidate, Trial
 from pe_bench.runs.distributed import Phase
 from pe_bench.runs.factory import RunFactory
@@ -111,7 +111,7 @@ def test_all_ranks_train_the_same_phases(
         own = phases.before
         assert own.encoding.label == "rope" and before[0].config.lr == 0.125
         places.append((before[0], own, run.resolved.start, Candidate(0.125)))
-        taken = take_over(first.model, before[0].model.state_dict(), phases.encoding)  # type: ignore[arg-type]
+        taken = copy_shared_weights(first.model, before[0].model.state_dict(), phases.encoding)  # type: ignore[arg-type]
         assert all(torch.equal(first.weights[name], taken[name]) for name in taken)
         assert (own.checkpoint(run.resolved.start, subset, 3) / START).exists()
     for told, own, task, choice in places:

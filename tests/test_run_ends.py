@@ -155,7 +155,7 @@ def test_numbers_are_taken_over_with_their_items(tmp_path: Path) -> None:
     items = [Items("test", "f1", np.array([1.0, 2.0]))]
     write_items(other / "items.parquet", items)
     own = put(tmp_path, "rope", [SCORE], settings_digest="another")
-    RunFolder(own, {}).take_over(read_record(own), read_record(other))
+    RunFolder(own, {}).copy_numbers_of(read_record(own), read_record(other))
     rows = read_run_rows(read_record(other))
     assert read_run_rows(read_record(own)) == [{**row, "run": own.name} for row in rows]
     assert len(read_items(own / "items.parquet")) == 1 and read_record(own).status == "done"

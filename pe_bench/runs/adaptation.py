@@ -94,7 +94,7 @@ def _tuning(options: RunOptions, config: AdaptConfig, origin: Plugin) -> Tuning 
     return replace(options.tune, lr=rates or default_rates(config.lr), values=False)
 
 
-def take_over(
+def copy_shared_weights(
     model: Decoder, weights: Mapping[str, Tensor], encoding: Adapted
 ) -> dict[str, Tensor]:
     """Return the weights of a new model, copied from a trained model where the names agree.

@@ -16,7 +16,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, ChangedError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import digest_settings, tuning_path
-from pe_bench.runs.adaptation import take_over
+from pe_bench.runs.adaptation import copy_shared_weights
 from pe_bench.runs.batch_stream import BatchStream
 from pe_bench.runs.candidates import Candidate, Trial
 from pe_bench.runs.distributed import Phase, Ranks
@@ -211,7 +211,7 @@ class Phases:
             before, _ = self.before.trained(start, start_subset, seed)
             if not isinstance(self.encoding, Adapted):
                 return before.state_dict()
-            return take_over(model, before.state_dict(), self.encoding)
+            return copy_shared_weights(model, before.state_dict(), self.encoding)
 
         return weights
 

@@ -204,7 +204,7 @@ class Run:
             "done", self.resolved, self.phases, self.seed, self.files.next_order(),
             models=identify_models(self.resolved, self.phases, self.seed),
         )  # fmt: skip
-        self.files.take_over(with_numbers_of(own, same), same)
+        self.files.copy_numbers_of(with_numbers_of(own, same), same)
         return Outcome(self.title, "done", (), self.folder)
 
     def skip(self, reason: str, *, complain: bool = True) -> Outcome:

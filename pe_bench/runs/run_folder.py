@@ -189,7 +189,7 @@ class RunFolder:
                 write_curve_file(self.path / FILE, curves, OF_A_RUN)
         self._write_record(record)
 
-    def take_over(self, record: RunRecord, other: RunRecord) -> None:
+    def copy_numbers_of(self, record: RunRecord, other: RunRecord) -> None:
         """Write the rows, items and curves of another run for this run, and the record."""
         rows = [{**row, "run": self.path.name} for row in read_run_rows(other)]
         write_rows(self.path / "rows.csv", rows, CSV_COLUMNS)

@@ -16,7 +16,7 @@ from pe_bench.results.items import write_items
 from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record import RunRecord
-from pe_bench.results.record_parts import Baselines, Search
+from pe_bench.results.record_parts import Baselines, SearchJson
 from pe_bench.results.store import (
     baselines_of,
     key_of,
@@ -329,7 +329,7 @@ def _version_of(path: Path) -> int:
 def _merge_tuning(path: Path, copy: Path, found: Merge) -> None:
     """Copy the chosen learning rates of an encoding."""
     try:
-        content = read_sealed(path, of=path.stem, kind=Search, limit=LARGEST)
+        content = read_sealed(path, of=path.stem, kind=SearchJson, limit=LARGEST)
     except (DamagedError, InputError) as error:
         found.complaints.append(f"{error}: left out")
         return
@@ -350,7 +350,7 @@ def _restore_tuning(record: RunRecord, target: Path, found: Merge) -> None:
 def _keep_tuning(content: dict[str, Any], source: Path, copy: Path, found: Merge) -> None:
     """Add choices that do not exist yet; add a complaint if they contradict existing ones."""
     try:
-        there = read_sealed(copy, of=copy.stem, kind=Search)
+        there = read_sealed(copy, of=copy.stem, kind=SearchJson)
     except FileNotFoundError:
         there = {}
     except (DamagedError, InputError) as error:

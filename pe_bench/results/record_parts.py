@@ -30,7 +30,7 @@ class Cost(TypedDict, total=False):
     notes: list[str]
 
 
-class Trial(TypedDict):
+class TrialJson(TypedDict):
     """A trial of a search for learning rates."""
 
     phase: str
@@ -51,10 +51,10 @@ class Choices(TypedDict, total=False):
     at_edge: Mapping[str, bool]
     trainings: Mapping[str, float]
     option: Line | None
-    tried: list[Trial]
+    tried: list[TrialJson]
 
 
-class Search(Choices):
+class SearchJson(Choices):
     """A search for learning rates."""
 
     task: Label
@@ -71,8 +71,8 @@ class Baselines(TypedDict, total=False):
 class Searches(TypedDict, total=False):
     """The searches of a run."""
 
-    task: Search
-    start: Search
+    task: SearchJson
+    start: SearchJson
 
 
 class Tune(TypedDict):

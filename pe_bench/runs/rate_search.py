@@ -61,7 +61,7 @@ class Search:
 
     def read(self) -> dict[str, Any]:
         """Return the content of the file; empty if there is no intact file."""
-        kind = record_parts.Search
+        kind = record_parts.SearchJson
         return read_if_intact(lambda: read_sealed(self.path, of=self.path.stem, kind=kind)) or {}
 
     def chosen(self, subset: str | None) -> Candidate | None:

@@ -32,7 +32,7 @@ from pe_bench.runs.run_record import make_record
 from pe_bench.runs.sources import find_user_paths
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system import environment
-from pe_bench.system.commit import ROUNDING
+from pe_bench.system.commit import UP_TO_ROUNDING
 from pe_bench.system.files import slug
 from pe_bench.system.sealed import read_sealed, write_sealed
 from pe_bench.task import Preset
@@ -64,7 +64,7 @@ def test_a_sentence_says_whether_commits_matter() -> None:
     assert describe_commits(new, new, True) == ""
     same = describe_commits(old, new, True)
     assert "measured at commit aaaaaaaaaa with changes, this code is at commit bbbbbbbbbb" in same
-    assert same.endswith(f"their versions are the same, so numbers are {ROUNDING}")
+    assert same.endswith(f"their versions are the same, so numbers are {UP_TO_ROUNDING}")
     assert describe_commits({}, new, False).startswith("measured at commit an unknown one, this")
     assert describe_commits(old, new, False).endswith("differ, so numbers may differ")
 

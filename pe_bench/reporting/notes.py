@@ -13,7 +13,7 @@ from pe_bench.reporting.sensitivity import describe_sensitivity
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tuning_notes import describe_tuning, describe_worse
 from pe_bench.results.record import RunRecord
-from pe_bench.system.commit import ROUNDING
+from pe_bench.system.commit import UP_TO_ROUNDING
 
 BELOW = "†"
 
@@ -85,7 +85,7 @@ def write_notes(table: Table) -> str:
     commits = table.commits
     code = f" at commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}" if commits else ""
     if len(commits) > 1 and not table.about.measures_time:
-        code += f"; numbers of these commits are {ROUNDING}"
+        code += f"; numbers of these commits are {UP_TO_ROUNDING}"
     devices = ", ".join(table.devices)
     lines.append(f"Settings {table.about.settings_digest}; measured on {devices}{code}.")
     return "\n".join(lines)

@@ -6,7 +6,7 @@ from pe_bench.reporting.display_names import display_name
 from pe_bench.reporting.tables import Table
 from pe_bench.results.baselines import find_chance
 from pe_bench.results.views import Column, Curve
-from pe_bench.system.commit import ROUNDING
+from pe_bench.system.commit import UP_TO_ROUNDING
 
 CHANCE = "Chance"
 STRONGEST = "Best baseline"
@@ -169,7 +169,7 @@ def describe_source(table: Table) -> str:
     if commits:
         text += f" at {', '.join(commits)}"
     if len(commits) > 1 and not table.about.measures_time:
-        text += f"; numbers of these commits are {ROUNDING}"
+        text += f"; numbers of these commits are {UP_TO_ROUNDING}"
     return f"{text}."
 
 

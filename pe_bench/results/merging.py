@@ -45,7 +45,7 @@ from pe_bench.system.sealed import DamagedError, read_sealed, sum_of, write_seal
 NUMBERS = ("value", "n", "stderr", "ci_low", "ci_high", "status")
 ROW_KEY = ("subset", "length", "second_axis", "metric")
 LEFT_OUT = ("work", "lock", "run.json")
-ROUNDING = 1e-9  # largest relative difference of equal numbers
+REL_TOLERANCE = 1e-9  # largest relative difference of equal numbers
 
 
 @dataclass
@@ -309,7 +309,7 @@ def _same_rows(first: Path, second: Path) -> bool:
 
 def _same_cell(first: str, second: str) -> bool:
     try:
-        return first == second or math.isclose(float(first), float(second), rel_tol=ROUNDING)
+        return first == second or math.isclose(float(first), float(second), rel_tol=REL_TOLERANCE)
     except ValueError:
         return False
 

@@ -10,7 +10,7 @@ from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.system.schema import is_line
 
-ROUNDING = 1e-6
+PERCENT_TOLERANCE = 1e-6
 """How far a percentage may be outside 0 to 100."""
 
 
@@ -37,7 +37,7 @@ def check_rows(rows: Sequence[Measurement], metrics: Mapping[str, Metric]) -> No
             raise InputError(f"{name} has {wrong}")
         metric = metrics.get(row.metric) or describe_metric(row.metric)
         is_percentage = metric.is_percent and metric.higher_is_better
-        if is_percentage and not -ROUNDING <= row.value <= 100 + ROUNDING:
+        if is_percentage and not -PERCENT_TOLERANCE <= row.value <= 100 + PERCENT_TOLERANCE:
             raise InputError(f"{name} has {row.value:g} %, but a score is 0 to 100 %")
         key = (row.subset, row.metric, row.length, row.second_axis)
         if key in keys:

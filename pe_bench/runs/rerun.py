@@ -20,7 +20,7 @@ from pe_bench.runs.rebuild import rebuild
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.run import Run
 from pe_bench.system import environment
-from pe_bench.system.commit import ROUNDING, show_commit
+from pe_bench.system.commit import UP_TO_ROUNDING, show_commit
 from pe_bench.system.console import info
 from pe_bench.system.sealed import write_sealed
 
@@ -117,7 +117,7 @@ def describe_commits(before: Mapping[str, Any], now: Mapping[str, Any], same: bo
         return ""
     commits = f"measured at commit {old}, this code is at commit {new}: "
     if same:
-        return f"{commits}their versions are the same, so numbers are {ROUNDING}"
+        return f"{commits}their versions are the same, so numbers are {UP_TO_ROUNDING}"
     return f"{commits}their versions differ, so numbers may differ"
 
 

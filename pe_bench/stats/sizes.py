@@ -42,7 +42,7 @@ SAME_ORDER = 0.6
 
 FEWEST_ENCODINGS = 3  # two have only two orders
 SEEDS_OF_AN_INTERVAL = 3  # the variance of two is too uncertain
-ROUNDING = 1e-9
+TAU_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def find_stability(sizes: Sequence[SeedScores]) -> Stability:
     settled = []
     for mean, again in zip(means, drawn, strict=True):
         low, _ = _interval(kendall_tau(mean, again), 1.0)
-        settled.append(low >= SAME_ORDER - ROUNDING)
+        settled.append(low >= SAME_ORDER - TAU_TOLERANCE)
     agreements = []
     for first, second in _compared(len(sizes)):
         tau = float(kendall_tau(means[first], means[second]))
@@ -132,9 +132,9 @@ def decide(agreements: Sequence[Agreement], reversals: Sequence[Reversal], encod
         return "changes"
     if encodings < FEWEST_ENCODINGS:
         return "unknown"
-    if any(one.settled and one.high < SAME_ORDER - ROUNDING for one in agreements):
+    if any(one.settled and one.high < SAME_ORDER - TAU_TOLERANCE for one in agreements):
         return "changes"
-    if all(one.low >= SAME_ORDER - ROUNDING for one in agreements):
+    if all(one.low >= SAME_ORDER - TAU_TOLERANCE for one in agreements):
         return "stable"
     return "unknown"
 

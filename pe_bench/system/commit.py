@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-ROUNDING = "equal up to rounding, which training amplifies"
+UP_TO_ROUNDING = "equal up to rounding, which training amplifies"
 """Comparison of the results of two commits with equal versions of code, as part of a sentence."""
 
 

@@ -53,7 +53,7 @@ def render(content: Content, tables: Sequence[Table]) -> str:
         licences=Markup(_read("vendor/LICENSES.txt")),
         data=embed(_data(content, tables, short)),
         commit=commit.show_commit({"git": commit.find_commit()}),
-        rounding=commit.ROUNDING,
+        rounding=commit.UP_TO_ROUNDING,
     )
 
 

@@ -109,7 +109,7 @@ def _write_run(folder: Path, model: RunRecord, changed: RunRecord, move: float) 
     if curves:
         write_curve_file(target / FILE, curves, OF_A_RUN)
         files.append(target / FILE)
-    write_sealed(target / "run.json", changed.to_json(), of=owner_of(target), files=files)
+    write_sealed(target / "run.json", changed.to_json(), owner=owner_of(target), files=files)
     return target
 
 

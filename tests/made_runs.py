@@ -67,7 +67,7 @@ def put(root: Path, encoding: str, rows: Rows, seed: int = 0, **changed: Any) ->
 
 def write_record(folder: Path, record: RunRecord) -> None:
     """Write the record of a run, after changes of its other files."""
-    write_sealed(folder / "run.json", record.to_json(), of=store.owner_of(folder))
+    write_sealed(folder / "run.json", record.to_json(), owner=store.owner_of(folder))
 
 
 def put_seeds(root: Path, encoding: str, values: Sequence[float], **changed: Any) -> None:

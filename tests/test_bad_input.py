@@ -211,7 +211,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("blocked", "torn"):
         path = tmp_path / name / "runs" / "task" / "encoding" / "seed0-0" / "run.json"
         path.parent.mkdir(parents=True)
-        write_sealed(path, failed, of=owner_of(path.parent))
+        write_sealed(path, failed, owner=owner_of(path.parent))
     path.write_text("[]")
     (tmp_path / "blocked" / "plots").touch()
     return tmp_path

@@ -77,7 +77,7 @@ def test_the_runner_writes_them_once_for_each_settings(tmp_path: Path) -> None:
     record = path.with_suffix(".json")
     kept = json.loads(record.read_text())
     older = {"references": kept["references"][:4], "version": 1}
-    write_sealed(record, older, of=path.stem, files=[path])
+    write_sealed(record, older, owner=path.stem, files=[path])
     write_baselines(task, tmp_path)
     assert json.loads(record.read_text()) == kept
     whole = path.read_bytes()

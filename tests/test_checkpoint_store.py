@@ -61,7 +61,7 @@ def test_frozen_weights_are_not_kept_under_any_name(tmp_path: Path) -> None:
     model = Tied()
     store = CheckpointStore(tmp_path, "key", trainable_only=True)
     store.save_final(model, RESULT)
-    assert set(read_checkpoint(store.final, of="key")["weights"]) == {"new.weight", "new.bias"}
+    assert set(read_checkpoint(store.final, owner="key")["weights"]) == {"new.weight", "new.bias"}
     model.head.weight.fill_(7)
     assert store.load_final(model) == RESULT
     assert torch.equal(model.tied.weight, torch.full((3, 3), 7.0))

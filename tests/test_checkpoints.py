@@ -39,8 +39,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         "none": None,
         "flag": True,
     }
-    write_checkpoint(path, content, of="it")
-    found = read_checkpoint(path, of="it")
+    write_checkpoint(path, content, owner="it")
+    found = read_checkpoint(path, owner="it")
     assert found["betas"] == [0.9, 1 / 3]
     assert found["none"] is None and found["flag"] is True
     assert found["state"][0]["exp_avg"].dtype is torch.bfloat16
@@ -50,8 +50,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def test_a_tensor_of_two_names_is_written_twice(tmp_path: Path) -> None:
     tied = torch.randn(2, 3)
-    write_checkpoint(tmp_path / "one.safetensors", {"a": tied, "b": [tied]}, of="it")
-    found = read_checkpoint(tmp_path / "one.safetensors", of="it")
+    write_checkpoint(tmp_path / "one.safetensors", {"a": tied, "b": [tied]}, owner="it")
+    found = read_checkpoint(tmp_path / "one.safetensors", owner="it")
     assert torch.equal(found["a"], tied) and torch.equal(found["b"][0], tied)
 
 
@@ -62,17 +62,17 @@ def test_a_full_disk_is_an_error_of_saving(tmp_path: Path, monkeypatch: pytest.M
         raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
 
     path = tmp_path / "some.safetensors"
-    write_checkpoint(path, {"a": torch.ones(3)}, of="x")
+    write_checkpoint(path, {"a": torch.ones(3)}, owner="x")
     before = path.read_bytes()
     monkeypatch.setattr(safetensors.torch, "save_file", full)
     with pytest.raises(SavingError, match=r"cannot save .*some.safetensors \(.*No space left"):
-        write_checkpoint(path, {"a": torch.zeros(3)}, of="x")
+        write_checkpoint(path, {"a": torch.zeros(3)}, owner="x")
     assert path.read_bytes() == before and [*tmp_path.iterdir()] == [path]
 
 
 def test_the_safetensors_library_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "one.safetensors"
-    write_checkpoint(path, {"weights": {"a": torch.ones(2, 3), "b": torch.arange(5)}}, of="it")
+    write_checkpoint(path, {"weights": {"a": torch.ones(2, 3), "b": torch.arange(5)}}, owner="it")
     found = load_file(path)
     assert torch.equal(found["/weights/a"], torch.ones(2, 3))
     assert torch.equal(found["/weights/b"], torch.arange(5))
@@ -80,9 +80,9 @@ def test_the_safetensors_library_reads_it(tmp_path: Path) -> None:
 
 def test_it_belongs_to_one_run_only(tmp_path: Path) -> None:
     path = tmp_path / "one.safetensors"
-    write_checkpoint(path, {"a": 1}, of="seed 0")
+    write_checkpoint(path, {"a": 1}, owner="seed 0")
     with pytest.raises(DamagedError, match="belongs to seed 0, not to seed 1"):
-        read_checkpoint(path, of="seed 1")
+        read_checkpoint(path, owner="seed 1")
 
 
 def dump(content: Any, path: Path) -> None:
@@ -173,8 +173,8 @@ def test_the_model_of_another_seed_is_not_taken(
     tmp_path: Path, whole: tuple[Tensor, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "final.safetensors"
-    content = read_checkpoint(whole[1] / path.name, of="test")
-    write_checkpoint(path, content, of="another seed")
+    content = read_checkpoint(whole[1] / path.name, owner="test")
+    write_checkpoint(path, content, owner="another seed")
     with pytest.raises(RuntimeError, match="power cut"):
         run(make_model(), tmp_path, data=stopped_at(0))
     assert "belongs to another seed, not to test" in capsys.readouterr().err
@@ -190,7 +190,7 @@ def test_a_model_of_another_shape_is_set_aside(
 ) -> None:
     path = tmp_path / f"{name}.safetensors"
     form = {"final": {}, "resume": {"format": FORMAT}}[name]
-    write_checkpoint(path, {**form, "weights": {"norm.weight": torch.ones(3)}}, of="test")
+    write_checkpoint(path, {**form, "weights": {"norm.weight": torch.ones(3)}}, owner="test")
     model = make_model()
     run(model, tmp_path)
     assert torch.equal(weights(model), whole[0])
@@ -203,7 +203,7 @@ def test_a_checkpoint_of_an_earlier_version_is_set_aside(
 ) -> None:
     path = tmp_path / "resume.safetensors"
     content = {"global_step": 5, "state_dict": {"model.norm.weight": torch.ones(16)}}
-    write_checkpoint(path, content, of="test")
+    write_checkpoint(path, content, owner="test")
     model = make_model()
     run(model, tmp_path)
     assert torch.equal(weights(model), whole[0])

@@ -45,21 +45,21 @@ def damage(path: Path, how: str) -> None:
 def test_a_record_is_what_was_written_and_belongs_to_one_thing(tmp_path: Path) -> None:
     path, rows = tmp_path / "record.json", tmp_path / "rows.csv"
     rows.write_text("1")
-    write_sealed(path, {"a": (1, 2), "b": {3: float("nan")}}, of="it", files=[rows])
-    assert read_sealed(path, of="it")["a"] == [1, 2]
+    write_sealed(path, {"a": (1, 2), "b": {3: float("nan")}}, owner="it", files=[rows])
+    assert read_sealed(path, owner="it")["a"] == [1, 2]
     with pytest.raises(DamagedError, match="belongs to it, not to that"):
-        read_sealed(path, of="that")
+        read_sealed(path, owner="that")
     rows.write_text("2")
     with pytest.raises(DamagedError, match=r"rows\.csv has changed since it was written"):
-        read_sealed(path, of="it")
+        read_sealed(path, owner="it")
     rows.write_text("1" * 2000)
-    write_sealed(path, {"b": float("nan")}, of="it", files=[rows])
-    read_sealed(path, of="it", limit=2000)
+    write_sealed(path, {"b": float("nan")}, owner="it", files=[rows])
+    read_sealed(path, owner="it", limit=2000)
     with pytest.raises(DamagedError, match=r"rows\.csv cannot be read \(larger than"):
-        read_sealed(path, of="it", limit=1999)
+        read_sealed(path, owner="it", limit=1999)
     path.write_text(path.read_text().replace("NaN", "0.5"))
     with pytest.raises(DamagedError, match=r"record\.json has changed since it was written"):
-        read_sealed(path, of="it")
+        read_sealed(path, owner="it")
 
 
 CASES = [
@@ -151,8 +151,8 @@ def test_a_record_of_wrong_types_is_damaged(
 ) -> None:
     toy()
     path = record(tmp_path)[1] / "run.json"
-    content = read_sealed(path, of=owner_of(path.parent))
-    write_sealed(path, content | json.loads("{" + change + "}"), of=owner_of(path.parent))
+    content = read_sealed(path, owner=owner_of(path.parent))
+    write_sealed(path, content | json.loads("{" + change + "}"), owner=owner_of(path.parent))
     capsys.readouterr()
     assert main(["report"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -180,7 +180,7 @@ def test_a_sealed_file_of_wrong_types_is_damaged(
     files = [path.parent / file for file in content.pop("files", {})]
     of = content.pop("of")
     del content["sha256"]
-    write_sealed(path, content | {name: ["wrong"]}, of=of, files=files)
+    write_sealed(path, content | {name: ["wrong"]}, owner=of, files=files)
     capsys.readouterr()
     assert toy("--tune", "--tune.seeds", "7")[0] == 0
     assert f"{path.name} is not valid: its {name}" in capsys.readouterr().err

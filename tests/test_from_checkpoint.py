@@ -346,12 +346,12 @@ def test_a_phase_keeps_what_it_trains_alone(
     if interrupted:
         with pytest.raises(RuntimeError, match="stopped"):
             go_on(folder, stop=2)
-        begun = read_checkpoint(folder / "resume.safetensors", of="it")["weights"]
+        begun = read_checkpoint(folder / "resume.safetensors", owner="it")["weights"]
         more = also or method == "longlora"
         assert more or all("lora" in name or "encodings" in name for name in begun)
     go_on(folder)
     again = go_on(folder, stop=0)  # reads the checkpoint
-    kept = read_checkpoint(folder / "final.safetensors", of="it")["weights"]
+    kept = read_checkpoint(folder / "final.safetensors", owner="it")["weights"]
     base = {"q_proj.weight", "mlp.up_proj.weight", "lm_head.weight"}
     assert not [name for name in kept if any(name.endswith(one) for one in base)]
     assert {weight.dtype for weight in kept.values()} == {torch.float32}

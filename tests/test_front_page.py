@@ -117,7 +117,7 @@ def test_another_number_is_noticed(
     assert changed != kept
     rows.write_bytes(gzip.compress(changed.encode()))
     content = json.loads(records.read_text())
-    write_sealed(records, {"tables": content["tables"]}, of=records.name, files=[rows])
+    write_sealed(records, {"tables": content["tables"]}, owner=records.name, files=[rows])
     after = read_tables(tmp_path / "results")
     assert page.compose(after) != text
     assert page.draw(after)[1] != digest

@@ -107,10 +107,10 @@ def test_a_run_keeps_its_curve_also_where_its_model_was_there(toy: Toy, tmp_path
     assert list(frame.columns) == COLUMNS
     assert frame["phase"].eq("task").all() and frame["subset"].eq("").all()  # one for both subsets
     assert frame["step"].tolist() == [1, 2] and frame["loss"].notna().all()
-    read_sealed(folder / "run.json", of="/".join(folder.parts[-3:]))
+    read_sealed(folder / "run.json", owner="/".join(folder.parts[-3:]))
     (folder / FILE).write_bytes(b"else")
     with pytest.raises(DamagedError, match=f"{FILE} has changed since it was written"):
-        read_sealed(folder / "run.json", of="/".join(folder.parts[-3:]))
+        read_sealed(folder / "run.json", owner="/".join(folder.parts[-3:]))
 
 
 @pytest.mark.slow

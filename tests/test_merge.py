@@ -186,25 +186,25 @@ def test_references_and_choices_of_learning_rates_come_along(
         "tried": [trial],
     }
     path = b / "tuning" / "lm" / "rope-1.json"
-    write_sealed(path, choices, of=path.stem)
+    write_sealed(path, choices, owner=path.stem)
     assert merge(b, to=a) == 0
     assert baselines_path(a, "lm", "5e77").read_bytes() == theirs.read_bytes()
     copy = a / "tuning" / "lm" / "rope-1.json"
-    assert read_sealed(copy, of=copy.stem) == choices
+    assert read_sealed(copy, owner=copy.stem) == choices
     # Different seconds do not matter, and trials of another machine are added.
     more = {"phase": "all", "lr": 0.03, "seed": 1000, "loss": 2.0}
     tried = [trial | {"seconds": 1}, more]
-    write_sealed(path, {**choices, "tried": tried}, of=path.stem)
+    write_sealed(path, {**choices, "tried": tried}, owner=path.stem)
     assert merge(b, to=a) == 0
-    assert read_sealed(copy, of=copy.stem)["tried"] == [trial, more]
-    write_sealed(path, {**choices, "lr": {"all": 0.003}}, of=path.stem)
+    assert read_sealed(copy, owner=copy.stem)["tried"] == [trial, more]
+    write_sealed(path, {**choices, "lr": {"all": 0.003}}, owner=path.stem)
     write_rows(theirs, [replace(SCORE, value=7)], task="lm", encoding="guessing")
     capsys.readouterr()
     assert merge(b, to=a) == 1
     found = capsys.readouterr().err
     assert f"(all: 3e-3) than in {copy} (all: 1e-2), which stay" in found
     assert f"{theirs} has other baselines than" in found
-    assert read_sealed(copy, of=copy.stem)["lr"] == {"all": 0.01}
+    assert read_sealed(copy, owner=copy.stem)["lr"] == {"all": 0.01}
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_of_two_versions_of_references_the_later_one_stays(
         path.parent.mkdir()
         write_rows(path, [replace(SCORE, value=version)], task="lm", encoding="guessing")
         seal = {} if version == 1 else {"version": version}
-        write_sealed(path.with_suffix(".json"), seal, of=path.stem, files=[path])
+        write_sealed(path.with_suffix(".json"), seal, owner=path.stem, files=[path])
     later = path.read_bytes()
     older = baselines_path(a, "lm", "5e77").read_bytes()
     c = tmp_path / "c"
@@ -245,7 +245,7 @@ def test_of_two_versions_of_references_the_later_one_stays(
     for folder in (b, a):  # the newer one wins in either order
         assert merge(folder, to=c) == 0
         assert copy.read_bytes() == later
-        read_sealed(copy.with_suffix(".json"), of=copy.stem)
+        read_sealed(copy.with_suffix(".json"), owner=copy.stem)
     assert "other baselines" not in capsys.readouterr().err
 
 
@@ -256,7 +256,7 @@ def test_damaged_references_are_replaced(tmp_path: Path) -> None:
         path = baselines_path(folder, "lm", "5e77")
         path.parent.mkdir()
         write_rows(path, [SCORE], task="lm", encoding="guessing")
-        write_sealed(path.with_suffix(".json"), {}, of=path.stem, files=[path])
+        write_sealed(path.with_suffix(".json"), {}, owner=path.stem, files=[path])
     copy = baselines_path(a, "lm", "5e77")
     copy.write_text("damaged")
     merge(b, to=a)

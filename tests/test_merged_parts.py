@@ -122,12 +122,12 @@ def test_learning_rates_are_joined(
     tmp_path: Path, given: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     copy = tmp_path / "rope-1.json"
-    write_sealed(copy, THERE, of=copy.stem)
+    write_sealed(copy, THERE, owner=copy.stem)
     before = copy.read_bytes()
     found = Merge()
     _keep_tuning({**THERE, **given}, tmp_path / "source", copy, found)
     assert found.complaints == []
-    content = read_sealed(copy, of=copy.stem)
+    content = read_sealed(copy, owner=copy.stem)
     rates = expected.pop("tried", [0.01])
     assert content == {**THERE, **expected, "tried": content["tried"]}
     assert [each["lr"] for each in content["tried"]] == rates
@@ -136,7 +136,7 @@ def test_learning_rates_are_joined(
 
 def test_other_learning_rates_are_named_once(tmp_path: Path) -> None:
     copy = tmp_path / "rope-1.json"
-    write_sealed(copy, THERE, of=copy.stem)
+    write_sealed(copy, THERE, owner=copy.stem)
     before = copy.read_bytes()
     found = Merge()
     for _ in range(2):

@@ -217,7 +217,7 @@ def write_imported(folder: Path) -> None:
 
 WRITERS: dict[str, Callable[[Path], None]] = {
     "text": lambda folder: files.write_atomic(folder / "file", ""),
-    "checkpoint": lambda folder: write_checkpoint(folder / "file", {}, of="a"),
+    "checkpoint": lambda folder: write_checkpoint(folder / "file", {}, owner="a"),
     "model": write_model,
     "imported model": write_imported,
 }

@@ -33,11 +33,11 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             )
             files = [run / "rows.csv", run / "items.parquet"]
             write_sealed(
-                run / "run.json", read_record(run).to_json(), of=owner_of(run), files=files
+                run / "run.json", read_record(run).to_json(), owner=owner_of(run), files=files
             )
     rows = baselines_path(folder, "lm", "5e77")
     write_rows(rows, [SCORE], task="lm", encoding="guessing")
-    write_sealed(rows.with_suffix(".json"), {}, of=rows.stem, files=[rows])
+    write_sealed(rows.with_suffix(".json"), {}, owner=rows.stem, files=[rows])
     return folder
 
 
@@ -51,7 +51,7 @@ def of_another_run(path: Path) -> Path:
     record = read_record(run).to_json()
     shutil.copy(next(run.parent.glob("seed2-*/rows.csv")), path)
     files = [path, run / "items.parquet"]
-    write_sealed(run / "run.json", record, of=owner_of(run), files=files)
+    write_sealed(run / "run.json", record, owner=owner_of(run), files=files)
     return path
 
 
@@ -161,7 +161,7 @@ def test_scores_of_items_that_are_no_table_are_named(
     path.write_text("no table")
     files = [path.with_name("rows.csv"), path]
     write_sealed(
-        path.with_name("run.json"), record.to_json(), of=owner_of(path.parent), files=files
+        path.with_name("run.json"), record.to_json(), owner=owner_of(path.parent), files=files
     )
     assert main(["compare", "rope", "nope"]) == 2
     assert f"cannot read {path}" in capsys.readouterr().err

@@ -53,10 +53,10 @@ def change_rows(folder: Path, old: str, new: str, **changed: object) -> None:
     """Write other rows into a finished run as if they had been measured, and a new record."""
     rows = folder / "rows.csv"
     assert old in rows.read_text()
-    content = read_sealed(folder / "run.json", of=owner_of(folder)) | changed
+    content = read_sealed(folder / "run.json", owner=owner_of(folder)) | changed
     rows.write_text(rows.read_text().replace(old, new))
     files = [rows, folder / "items.parquet"]
-    write_sealed(folder / "run.json", content, of=owner_of(folder), files=files)
+    write_sealed(folder / "run.json", content, owner=owner_of(folder), files=files)
 
 
 def test_a_sentence_says_whether_commits_matter() -> None:
@@ -532,7 +532,7 @@ def test_what_cannot_be_repeated(
     put(results, "cope", [SCORE])
     torn = put(results, "torn", [SCORE]) / "run.json"
     content = {"task": "lm", "encoding": "torn", "seed": 0}
-    write_sealed(torn, content, of=owner_of(torn.parent))
+    write_sealed(torn, content, owner=owner_of(torn.parent))
     assert main(["rerun", name]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line

@@ -79,10 +79,10 @@ def test_another_search_that_chooses_the_same_trains_nothing_again(
 def test_a_run_that_was_measured_on_other_data_is_not_reused(toy: Toy, tmp_path: Path) -> None:
     toy(*TUNED, "--seeds", "0")
     (path,) = tmp_path.glob("results/runs/*/*/*/run.json")
-    content = read_sealed(path, of=owner_of(path.parent))
+    content = read_sealed(path, owner=owner_of(path.parent))
     content["data"]["items_sha256"] = "that of an earlier version"
     files = [path.with_name(name) for name in ("rows.csv", "items.parquet", "curves.parquet")]
-    write_sealed(path, content, of=owner_of(path.parent), files=files)
+    write_sealed(path, content, owner=owner_of(path.parent), files=files)
     toy("--tune", "--tune.seeds", "8", "--seeds", "0")
     (found,) = [run for run in records(tmp_path) if run["settings"]["tune"]["seeds"] == [8]]
     assert found["reused"] is None
@@ -93,10 +93,10 @@ def test_records_of_earlier_versions_are_reused_too(toy: Toy, tmp_path: Path) ->
     (tmp_path / "toy.py").write_text(EACH)  # a learning rate for each subset
     toy(*TUNED, "--seeds", "0")
     (path,) = tmp_path.glob("results/runs/*/*/*/run.json")
-    content = read_sealed(path, of=owner_of(path.parent))
+    content = read_sealed(path, owner=owner_of(path.parent))
     del content["models"]
     files = [path.with_name(name) for name in ("rows.csv", "items.parquet", "curves.parquet")]
-    write_sealed(path, content, of=owner_of(path.parent), files=files)
+    write_sealed(path, content, owner=owner_of(path.parent), files=files)
     shutil.rmtree("cache")
     _, trained = toy("--tune", "--tune.seeds", "8", "--seeds", "0")
     assert {each.split()[1] for each in trained} == {"8"}

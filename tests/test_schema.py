@@ -97,7 +97,7 @@ def test_rows_may_have_further_columns_but_lack_none(tmp_path: Path) -> None:
 def test_a_schema_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     monkeypatch.setattr(sealed, "SCHEMA", "two")
-    write_sealed(path, {}, of="a")
+    write_sealed(path, {}, owner="a")
     monkeypatch.undo()
     with pytest.raises(DamagedError, match="has a schema that is not a number"):
-        read_sealed(path, of="a")
+        read_sealed(path, owner="a")

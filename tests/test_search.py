@@ -222,7 +222,7 @@ def test_trials_are_kept_by_rate_value_and_seed(tmp_path: Path) -> None:
     content = search(tmp_path).read()
     for trial in content["tried"]:
         del trial["training_loss"], trial["halfway"]  # as in an earlier version
-    write_sealed(tmp_path / "own.json", content, of="own")
+    write_sealed(tmp_path / "own.json", content, owner="own")
     assert choose(tmp_path, loss, ("100",)) == (first[0], [])
     _, more = choose(tmp_path, loss, ("100",), seeds=(1000, 7))
     assert more and {seed for _, seed in more} == {7}

@@ -171,7 +171,7 @@ def test_a_division_of_other_runs_is_made_again(change: str | int, tmp_path: Pat
         number = shard_of.pop("a one 0")
         if change == "another title":
             shard_of["z one 0"] = number
-    write_sealed(path, content, of=path.stem)
+    write_sealed(path, content, owner=path.stem)
     assert find_division(cells(), 4, NONE, tmp_path, store=True) == first
     assert len(list(tmp_path.glob("shards/*.damaged1"))) == 1
 

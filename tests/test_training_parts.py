@@ -276,9 +276,9 @@ def test_only_trained_parameters_change_and_are_stored(few: bool, tmp_path: Path
         run(stopped_at(2))
     every = make_model("t5").state_dict()
     names = {name for name in every if name.startswith("encodings.") or not few}
-    assert read_checkpoint(store.resume, of="test")["weights"].keys() == names
+    assert read_checkpoint(store.resume, owner="test")["weights"].keys() == names
     model, result = run(batch)
-    assert read_checkpoint(store.final, of="test")["weights"].keys() == names
+    assert read_checkpoint(store.final, owner="test")["weights"].keys() == names
     assert not store.resume.exists()
     again, same = run(stopped_at(0))
     assert same == result and torch.equal(weights(again), weights(model))
@@ -290,7 +290,7 @@ def test_only_trained_parameters_change_and_are_stored(few: bool, tmp_path: Path
 def test_a_changed_checkpoint_is_noticed(change: str, tmp_path: Path) -> None:
     """A file with the metadata of one checkpoint and something of another."""
     path = tmp_path / "one.safetensors"
-    write_checkpoint(path, {"a": torch.arange(6), "b": {"c": torch.ones(2, 3), "n": 3}}, of="it")
+    write_checkpoint(path, {"a": torch.arange(6), "b": {"c": torch.ones(2, 3), "n": 3}}, owner="it")
     with safetensors.safe_open(path, "pt") as file:
         about = file.metadata()
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -304,7 +304,7 @@ def test_a_changed_checkpoint_is_noticed(change: str, tmp_path: Path) -> None:
         about["of"] = "other"
     safetensors.torch.save_file(tensors, path, about)
     with pytest.raises(DamagedError, match="has changed since it was written"):
-        read_checkpoint(path, of=about["of"])
+        read_checkpoint(path, owner=about["of"])
 
 
 def test_ranks_add_their_gradients_and_losses(monkeypatch: pytest.MonkeyPatch) -> None:

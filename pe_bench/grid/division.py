@@ -83,7 +83,7 @@ def find_division(
         if stored is not None:
             return stored
         made = divide(runs, count, estimates)
-        write_sealed(path, vars(made), of=path.stem)
+        write_sealed(path, vars(made), owner=path.stem)
         return made
 
 
@@ -194,7 +194,7 @@ def _read(path: Path, titles: set[str], count: int) -> Division:
         FileNotFoundError: there is none.
         DamagedError: it is damaged, or divides other runs.
     """
-    content = read_sealed(path, of=path.stem, kind=_Stored)
+    content = read_sealed(path, owner=path.stem, kind=_Stored)
     shard_of = content["shard_of"]
     if set(shard_of) != titles or not set(shard_of.values()) <= set(range(1, count + 1)):
         raise DamagedError(path, "divides other runs")

@@ -89,7 +89,7 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
             if seal.exists():
                 write_atomic(target.with_suffix(".json"), seal.read_bytes())
             files.append(target)
-    write_sealed(files[0], _shared(kept), of=EXPORTED, files=files[1:])
+    write_sealed(files[0], _shared(kept), owner=EXPORTED, files=files[1:])
     return files
 
 

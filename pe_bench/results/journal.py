@@ -22,7 +22,7 @@ class Journal:
 
     Args:
         path: the file; it is read if it exists, and otherwise created on the first write.
-        of: key of the owner, such as a run.
+        owner: key of the owner, such as a run.
         limit: time limit of the run, checked after items are added; None: no limit.
 
     Attributes:
@@ -30,9 +30,9 @@ class Journal:
         seconds: measuring time of earlier calls.
     """
 
-    def __init__(self, path: Path, of: str = "", limit: TimeLimit | None = None) -> None:
+    def __init__(self, path: Path, owner: str = "", limit: TimeLimit | None = None) -> None:
         self.path = path
-        self.of = of
+        self.owner = owner
         self.limit = limit
         self.items: dict[str, Any] = {}
         self.seconds = 0.0
@@ -68,7 +68,7 @@ class Journal:
             if number:
                 self.items[key] = value
                 self.seconds += seconds
-            elif value != self.of:
+            elif value != self.owner:
                 return 0
         return len(lines)
 
@@ -85,7 +85,7 @@ class Journal:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
                 if not file.tell():
-                    file.write(_line("of", self.of, 0.0))
+                    file.write(_line("of", self.owner, 0.0))
                 file.writelines(_line(key, value, each) for key, value in items.items())
                 file.flush()
                 os.fsync(file.fileno())

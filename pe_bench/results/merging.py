@@ -243,7 +243,7 @@ def _write_exported(record: RunRecord, folder: Path) -> None:
     if curves:
         files.append(folder / FILE)
         write_curve_file(folder / FILE, curves, OF_A_RUN)
-    write_sealed(folder / "run.json", record.to_json(), of=owner_of(folder), files=files)
+    write_sealed(folder / "run.json", record.to_json(), owner=owner_of(folder), files=files)
 
 
 def _files(record: RunRecord) -> list[Path]:
@@ -323,13 +323,13 @@ def _version_of(path: Path) -> int:
     seal = path.with_suffix(".json")
     if not seal.exists():
         return 1
-    return int(read_sealed(seal, of=path.stem, kind=Baselines, limit=LARGEST).get("version", 1))
+    return int(read_sealed(seal, owner=path.stem, kind=Baselines, limit=LARGEST).get("version", 1))
 
 
 def _merge_tuning(path: Path, copy: Path, found: Merge) -> None:
     """Copy the chosen learning rates of an encoding."""
     try:
-        content = read_sealed(path, of=path.stem, kind=SearchJson, limit=LARGEST)
+        content = read_sealed(path, owner=path.stem, kind=SearchJson, limit=LARGEST)
     except (DamagedError, InputError) as error:
         found.complaints.append(f"{error}: left out")
         return
@@ -350,7 +350,7 @@ def _restore_tuning(record: RunRecord, target: Path, found: Merge) -> None:
 def _keep_tuning(content: dict[str, Any], source: Path, copy: Path, found: Merge) -> None:
     """Add choices that do not exist yet; add a complaint if they contradict existing ones."""
     try:
-        there = read_sealed(copy, of=copy.stem, kind=SearchJson)
+        there = read_sealed(copy, owner=copy.stem, kind=SearchJson)
     except FileNotFoundError:
         there = {}
     except (DamagedError, InputError) as error:
@@ -377,7 +377,7 @@ def _keep_tuning(content: dict[str, Any], source: Path, copy: Path, found: Merge
             if isinstance(value, dict)
         }
         tried = [*there.get("tried", []), *more]
-        write_sealed(copy, {**content, **by_phase, "tried": tried}, of=copy.stem)
+        write_sealed(copy, {**content, **by_phase, "tried": tried}, owner=copy.stem)
 
 
 def _trial(trial: Mapping[str, Any]) -> dict[str, Any]:

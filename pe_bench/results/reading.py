@@ -176,5 +176,5 @@ def _check_baselines(path: Path) -> None:
     seal = path.with_suffix(".json")
     if path.exists():
         if seal.exists():
-            read_sealed(seal, of=path.stem, limit=LARGEST)
+            read_sealed(seal, owner=path.stem, limit=LARGEST)
         read_lines(path)

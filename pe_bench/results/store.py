@@ -186,7 +186,7 @@ def read_records(results: Path) -> list[RunRecord]:
         if path.exists():
             try:
                 check_links(path.parent, FILES_OF_AN_EXPORT)
-                content = read_sealed(path, of=EXPORTED, limit=LARGEST)
+                content = read_sealed(path, owner=EXPORTED, limit=LARGEST)
                 records += records_of_export(content, path.parent)
             except (OSError, DamagedError, WrongError) as error:
                 raise InputError(
@@ -201,7 +201,7 @@ def read_record(folder: Path) -> RunRecord:
     remedy = f"run it again, or remove {folder}"
     try:
         check_links(folder, FILES_OF_A_RUN)
-        content = read_sealed(path, of=owner_of(folder), limit=LARGEST)
+        content = read_sealed(path, owner=owner_of(folder), limit=LARGEST)
         record = RunRecord.from_json(content, folder)
         if record.status == "done":
             _check_columns(folder / "rows.csv")

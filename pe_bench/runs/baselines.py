@@ -36,7 +36,7 @@ def write_baselines(resolved: ResolvedTask, results: Path) -> None:
     """
     path = baselines_path(results, resolved.label, resolved.digest())
     record = path.with_suffix(".json")
-    kept = read_if_intact(lambda: read_sealed(record, of=path.stem, kind=Baselines))
+    kept = read_if_intact(lambda: read_sealed(record, owner=path.stem, kind=Baselines))
     if kept is not None and kept.get("version") == VERSION:
         return
     try:
@@ -67,5 +67,5 @@ def _write(resolved: ResolvedTask, path: Path, record: Path) -> None:
     if rows:
         write_rows(path, rows, CSV_COLUMNS)
         about = {"references": list(baselines), "version": VERSION}
-        write_sealed(record, about, of=path.stem, files=[path])
+        write_sealed(record, about, owner=path.stem, files=[path])
         info(f"{resolved.label}: baselines ({', '.join(baselines)}) in {path}")

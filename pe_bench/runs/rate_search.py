@@ -62,7 +62,7 @@ class Search:
     def read(self) -> dict[str, Any]:
         """Return the content of the file; empty if there is no intact file."""
         kind = record_parts.SearchJson
-        return read_if_intact(lambda: read_sealed(self.path, of=self.path.stem, kind=kind)) or {}
+        return read_if_intact(lambda: read_sealed(self.path, owner=self.path.stem, kind=kind)) or {}
 
     def chosen(self, subset: str | None) -> Candidate | None:
         """Return the chosen candidate of a phase; None: none has been chosen yet."""
@@ -182,7 +182,7 @@ class Search:
         }
         entry = {"phase": _phase(subset), **asdict(candidate), "seed": seed, **asdict(trial)}
         content["tried"].append(entry)
-        write_sealed(self.path, content, of=self.path.stem)
+        write_sealed(self.path, content, owner=self.path.stem)
 
     def _keep_choice(
         self, subset: str | None, best: Candidate, trials: Trials, *, at_edge: bool
@@ -200,7 +200,7 @@ class Search:
         content["values"] = {**content.get("values", {}), phase: best.value}
         content["at_edge"] = {**content.get("at_edge", {}), phase: at_edge}
         content["trainings"] = {**content.get("trainings", {}), phase: cost}
-        write_sealed(self.path, content, of=self.path.stem)
+        write_sealed(self.path, content, owner=self.path.stem)
 
 
 def _best_halfway(trials: Iterable[Sequence[Trial]]) -> float | None:

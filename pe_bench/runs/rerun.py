@@ -141,7 +141,7 @@ def _write_choices(record: RunRecord, task: ResolvedTask, encoding: Plugin, scra
         if content and one is not None:
             identity = one.digest(encoding.label, encoding.version)
             path = tuning_path(scratch / "results", one.label, encoding.label, identity)
-            write_sealed(path, content, of=path.stem)
+            write_sealed(path, content, owner=path.stem)
 
 
 def _changed_numbers(before: RunRecord, now: RunRecord) -> tuple[int, list[Number]]:

@@ -81,7 +81,7 @@ class RunFolder:
         """
         name = f"{slug(subset)}-{sample}" if sample else slug(subset)
         path = self.path / "journal" / f"{name}.jsonl"
-        return Journal(path, of=f"{owner_of(self.path)}/{name}", limit=limit)
+        return Journal(path, owner=f"{owner_of(self.path)}/{name}", limit=limit)
 
     def write_subset(
         self,
@@ -98,12 +98,12 @@ class RunFolder:
         if curves:
             files.append(self._file(subset, ".curves.parquet"))
             write_curve_file(files[2], curves, OF_A_RUN)
-        write_sealed(self._file(subset, ".json"), cost, of=self._seal(subset), files=files)
+        write_sealed(self._file(subset, ".json"), cost, owner=self._seal(subset), files=files)
 
     def recall_cost(self, subset: str) -> dict[str, Any] | None:
         """Return the cost of a measured subset; None: its rows or items are missing or damaged."""
         path = self._file(subset, ".json")
-        return read_if_intact(lambda: read_sealed(path, of=self._seal(subset), kind=Cost))
+        return read_if_intact(lambda: read_sealed(path, owner=self._seal(subset), kind=Cost))
 
     def read_subsets(self, subsets: Sequence[str]) -> Evaluation:
         """Return the rows and items of measured subsets."""
@@ -124,14 +124,14 @@ class RunFolder:
     def is_done(self, subsets: Sequence[str]) -> bool:
         """Return whether the run is finished and undamaged, with all of these subsets."""
         path = self.path / "run.json"
-        if read_if_intact(lambda: read_sealed(path, of=owner_of(self.path))) is None:
+        if read_if_intact(lambda: read_sealed(path, owner=owner_of(self.path))) is None:
             return False
         return self._has(subsets)
 
     def looks_done(self, subsets: Sequence[str]) -> bool:
         """Return the same as `is_done`, but do not rename damaged files."""
         try:
-            read_sealed(self.path / "run.json", of=owner_of(self.path))
+            read_sealed(self.path / "run.json", owner=owner_of(self.path))
         except (OSError, DamagedError):
             return False
         return self._has(subsets)
@@ -204,7 +204,7 @@ class RunFolder:
         write_sealed(
             self.path / "run.json",
             record.to_json(),
-            of=owner_of(self.path),
+            owner=owner_of(self.path),
             files=[file for file in files if file.exists()],
         )
 

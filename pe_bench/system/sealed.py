@@ -55,32 +55,32 @@ def plain_number(value: object) -> object:
 
 
 def write_sealed(
-    path: Path, content: Mapping[str, Any], *, of: str, files: Iterable[Path] = ()
+    path: Path, content: Mapping[str, Any], *, owner: str, files: Iterable[Path] = ()
 ) -> None:
     """Write a sealed JSON record, atomically.
 
     Args:
         path: path of the record.
         content: content of the record.
-        of: key of its owner.
+        owner: key of its owner.
         files: files to include in the seal, in the folder of the record or below.
     """
     with saving(path):
         sums = {file.relative_to(path.parent).as_posix(): _flushed_sum(file) for file in files}
     # The seal is computed from the JSON content: keys are strings, tuples are lists.
-    seal = {"schema": SCHEMA, "of": of, "files": sums}
+    seal = {"schema": SCHEMA, "of": owner, "files": sums}
     kept = json.loads(json.dumps({**content, **seal}, default=plain_number))
     write_json(path, kept | {"sha256": _seal(kept)})
 
 
 def read_sealed(
-    path: Path, *, of: str, kind: Any = object, limit: int = sys.maxsize
+    path: Path, *, owner: str, kind: Any = object, limit: int = sys.maxsize
 ) -> dict[str, Any]:
     """Read a sealed record and verify it and its files, which lie in its folder or below.
 
     Args:
         path: path of the record.
-        of: expected key of its owner.
+        owner: expected key of its owner.
         kind: expected type of its content, see `read_as`; default: not checked.
         limit: largest size of the record and of each of its files, in bytes.
 
@@ -106,8 +106,8 @@ def read_sealed(
     found = {name: value for name, value in content.items() if name != "sha256"}
     if content["sha256"] != _seal(found):
         raise DamagedError(path, "has changed since it was written: its checksum differs")
-    if found.pop("of", None) != of:
-        raise DamagedError(path, f"belongs to {str(content['of'])[:200]}, not to {of}")
+    if found.pop("of", None) != owner:
+        raise DamagedError(path, f"belongs to {str(content['of'])[:200]}, not to {owner}")
     found.pop("schema", None)
     try:
         sums = read_as(Mapping[str, str], found.pop("files", {}))

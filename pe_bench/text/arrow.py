@@ -28,7 +28,7 @@ def keep_tables(seal: Path, make: Callable[[], Any], what: str) -> Any:
     """
 
     def read() -> dict[str, Any]:
-        return read_sealed(seal, of=seal.stem)
+        return read_sealed(seal, owner=seal.stem)
 
     kept = read_if_intact(read, keep=False)
     if kept is None:
@@ -41,7 +41,7 @@ def keep_tables(seal: Path, make: Callable[[], Any], what: str) -> Any:
                     files = [Path(file["filename"]).resolve() for file in made.cache_files]
                     tables = [file.relative_to(seal.parent.resolve()) for file in files]
                     inner = [seal.parent / table for table in tables]
-                    write_sealed(seal, {"tables": tables}, of=seal.stem, files=inner)
+                    write_sealed(seal, {"tables": tables}, owner=seal.stem, files=inner)
                     return made
     mark_used(seal)
     from datasets import Dataset, concatenate_datasets

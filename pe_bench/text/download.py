@@ -57,7 +57,7 @@ def _is_whole(target: Path) -> bool:
     """Return whether there is an intact copy; remove a damaged one."""
     seal = _seal(target)
     if seal.exists():
-        return read_if_intact(lambda: read_sealed(seal, of=target.name), keep=False) is not None
+        return read_if_intact(lambda: read_sealed(seal, owner=target.name), keep=False) is not None
     return target.exists()
 
 
@@ -144,7 +144,7 @@ def _download(repo: str, filename: str, revision: str, endpoint: str | None, tar
         os.fsync(file.fileno())
     _seal(target).unlink(missing_ok=True)
     partial.replace(target)
-    write_sealed(_seal(target), {"etag": remote.etag}, of=target.name, files=[target])
+    write_sealed(_seal(target), {"etag": remote.etag}, owner=target.name, files=[target])
 
 
 def _checksum(path: Path, *, like: str) -> str:

@@ -363,7 +363,7 @@ def _fitted(size: int, piece: Piece, cache: Path) -> bytes:
     name = f"bpe{size}-{piece.fingerprint[:16]}-tokenizers{tokenizers.__version__}.json"
     path = cache / "tokenizers" / name
     seal = path.with_name(f"{path.stem}.seal")
-    if read_if_intact(lambda: read_sealed(seal, of=name)) is not None:
+    if read_if_intact(lambda: read_sealed(seal, owner=name)) is not None:
         mark_used(path)
         return path.read_bytes()
     inner = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -379,7 +379,7 @@ def _fitted(size: int, piece: Piece, cache: Path) -> bytes:
     inner.train_from_iterator((batch["text"] for batch in batches), trainer)
     content = inner.to_str().encode()
     write_atomic(path, content)
-    write_sealed(seal, {}, of=name, files=[path])
+    write_sealed(seal, {}, owner=name, files=[path])
     return content
 
 

@@ -38,7 +38,7 @@ class CheckpointStore:
 
     def load_result(self) -> TrainingResult | None:
         """Return the result of a finished training, or None."""
-        content = read_if_intact(lambda: read_checkpoint(self.final, of=self.key))
+        content = read_if_intact(lambda: read_checkpoint(self.final, owner=self.key))
         return TrainingResult.from_json(content["trained"]) if content else None
 
     def load_final(self, model: nn.Module) -> TrainingResult | None:
@@ -55,7 +55,7 @@ class CheckpointStore:
         weights = self._stored_part(model, model.state_dict())
         content = {"weights": weights, "trained": result.to_json()}
         self.resume.parent.mkdir(parents=True, exist_ok=True)
-        write_checkpoint(self.final, content, of=self.key)
+        write_checkpoint(self.final, content, owner=self.key)
         self.discard_resume()
 
     def load_resume(self, model: nn.Module) -> TrainingState | None:
@@ -78,14 +78,14 @@ class CheckpointStore:
         weights = self._stored_part(model, state.weights)
         content = {"format": FORMAT, **vars(state), "weights": weights}
         self.resume.parent.mkdir(parents=True, exist_ok=True)
-        write_checkpoint(self.resume, content, of=self.key)
+        write_checkpoint(self.resume, content, owner=self.key)
 
     def discard_resume(self) -> None:
         """Remove the checkpoint to resume from."""
         self.resume.unlink(missing_ok=True)
 
     def _read(self, path: Path, model: nn.Module, version: int | None = None) -> dict[str, Any]:
-        content = read_checkpoint(path, of=self.key)
+        content = read_checkpoint(path, owner=self.key)
         if content.get("format") != version:
             raise DamagedError(path, "was written by another version of pe-bench")
         expected = self._stored_part(model, model.state_dict())

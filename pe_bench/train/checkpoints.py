@@ -20,13 +20,13 @@ from pe_bench.train.tensor_file import write_tensors
 SUFFIX = ".safetensors"
 
 
-def write_checkpoint(path: Path, content: Mapping[str, Any], *, of: str) -> None:
+def write_checkpoint(path: Path, content: Mapping[str, Any], *, owner: str) -> None:
     """Write a tree of dicts and lists of tensors, numbers and texts, atomically.
 
     Args:
         path: path of the file.
         content: the tree.
-        of: key of the checkpoint, such as a digest of the settings.
+        owner: key of its owner, such as a digest of the settings.
     """
     found: dict[str, Tensor] = {}
     tree = json.dumps(_without_tensors(content, "", found))
@@ -37,16 +37,16 @@ def write_checkpoint(path: Path, content: Mapping[str, Any], *, of: str) -> None
         if tensors[name].data_ptr() in pointers:  # safetensors refuses shared memory
             tensors[name] = tensors[name].clone()
         pointers.add(tensors[name].data_ptr())
-    about = {"of": of, "tree": tree, "sha256": _seal(of, tree, tensors)}
+    about = {"of": owner, "tree": tree, "sha256": _seal(owner, tree, tensors)}
     write_tensors(path, tensors, about)
 
 
-def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
+def read_checkpoint(path: Path, *, owner: str) -> dict[str, Any]:
     """Return the tree written by `write_checkpoint`, with lists in place of tuples.
 
     Raises:
         FileNotFoundError: there is no file.
-        DamagedError: the content has changed, or the file has another key.
+        DamagedError: the content has changed, or the file has another owner.
     """
     try:
         with safetensors.safe_open(path, "pt") as file:
@@ -59,8 +59,8 @@ def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
         raise DamagedError(path, "is not a checkpoint, or is truncated") from None
     if not sealed:
         raise DamagedError(path, "has changed since it was written: its checksum differs")
-    if about["of"] != of:
-        raise DamagedError(path, f"belongs to {about['of']}, not to {of}")
+    if about["of"] != owner:
+        raise DamagedError(path, f"belongs to {about['of']}, not to {owner}")
     try:
         content: dict[str, Any] = _with_tensors(json.loads(about["tree"]), tensors)
     except (ValueError, TypeError, KeyError, RecursionError):  # sealed by another program
@@ -68,9 +68,9 @@ def read_checkpoint(path: Path, *, of: str) -> dict[str, Any]:
     return content
 
 
-def _seal(of: str, tree: str, tensors: Mapping[str, Tensor]) -> str:
+def _seal(owner: str, tree: str, tensors: Mapping[str, Tensor]) -> str:
     kinds = {name: [str(t.dtype), list(t.shape)] for name, t in sorted(tensors.items())}
-    digest = hashlib.sha256(json.dumps([of, tree, kinds]).encode())
+    digest = hashlib.sha256(json.dumps([owner, tree, kinds]).encode())
     for name in kinds:
         digest.update(tensors[name].reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -99,14 +99,15 @@ class BuiltinDocuments:
             if not _is_whole(path):
                 part = split.partition("-")[0]
                 write_split(path, miniature.rows(style, part, self.items, size))
-                write_sealed(path.with_suffix(".json"), {}, of=_seal(path), files=[path])
+                write_sealed(path.with_suffix(".json"), {}, owner=_seal(path), files=[path])
         return folder
 
 
 def _is_whole(path: Path) -> bool:
     """Return whether a file of built-in documents exists and is intact."""
     return (
-        read_if_intact(lambda: read_sealed(path.with_suffix(".json"), of=_seal(path))) is not None
+        read_if_intact(lambda: read_sealed(path.with_suffix(".json"), owner=_seal(path)))
+        is not None
     )
 
 

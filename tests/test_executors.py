@@ -290,7 +290,8 @@ def test_every_rank_gets_every_phase(together: SimpleNamespace) -> None:
     work, ranks = ranks_of(3)
     phases: list[Any] = ["start", "task"]
     for index, phase in enumerate(phases, 4):
-        with ranks.of(work, index).start(phase) as group:
+        ranks.prepare(work, index)
+        with ranks.start(phase) as group:
             assert group == ProcessGroup(0, 3, "fsdp")
             ((first, device, store),) = together.connected
             assert (first, device, store.port) == (group, "cuda", 4001)
@@ -310,7 +311,8 @@ def test_other_ranks_are_replaced_after_a_failure(
 ) -> None:
     work, ranks = ranks_of(2)
     phase: Any = "task"
-    with pytest.raises(error), ranks.of(work, 0).start(phase):
+    ranks.prepare(work, 0)
+    with pytest.raises(error), ranks.start(phase):
         raise error
     (first,) = together.children
     assert first.ended == ["killed", "waited"] and together.destroyed == 1
@@ -329,7 +331,8 @@ def test_without_a_connection_there_is_none_to_end(
     monkeypatch.setattr(rank_processes, "TCPStore", refuse)
     work, ranks = ranks_of(2)
     phase: Any = "task"
-    with pytest.raises(RuntimeError, match="no port is free"), ranks.of(work, 0).start(phase):
+    ranks.prepare(work, 0)
+    with pytest.raises(RuntimeError, match="no port is free"), ranks.start(phase):
         pass
     assert together.destroyed == 0 and not together.children
 

@@ -42,11 +42,15 @@ class RankProcesses:
         self.store: TCPStore | None = None
         self.done: queue.Queue[Child] = queue.Queue()
 
-    def of(self, work: Work, index: int) -> "RankProcesses":
-        """Return these processes, prepared for the phases of the run with an index."""
+    def prepare(self, work: Work, index: int) -> None:
+        """Let the next phases be those of a run in the work.
+
+        Args:
+            work: the work that contains the run.
+            index: index of the run.
+        """
         self.work = work
         self.index = index
-        return self
 
     @contextlib.contextmanager
     def start(self, phase: Phase) -> Iterator[ProcessGroup]:

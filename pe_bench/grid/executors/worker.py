@@ -126,7 +126,8 @@ class Worker:
             if execution.devices > 1:
                 if self.ranks is None:
                     self.ranks = RankProcesses(execution.devices, execution.together)
-                run = replace(run, ranks=self.ranks.of(work, self.index))
+                self.ranks.prepare(work, self.index)
+                run = replace(run, ranks=self.ranks)
             with showing(view), using_threads(work.threads):
                 return execute(run, self._begin, work.since, execution.timeout)
         except InputError as error:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from pe_bench.errors import DataError, InputError
 from pe_bench.grid import grid, plan
 from pe_bench.grid.cost import CostCounter, Phase, RunCost, describe_training_cost
 from pe_bench.grid.display import Display
-from pe_bench.grid.estimate import Estimates, Parts
+from pe_bench.grid.estimate import Estimates, Parts, RunTimes
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.executors import worker_main as worker_process
 from pe_bench.grid.executors.executor import Ended, Executor
@@ -198,16 +198,20 @@ def test_seconds_follow_from_rows_and_from_how_slow_an_encoding_is() -> None:
     elsewhere = earlier("nope", "one", 400, 1, environment={"device": "another"})
     failed = earlier("nope", "one", 400, 1, status="failed")
     estimates = Estimates([*first, second, elsewhere, failed], "cpu")
-    assert estimates.used == 0
-    assert estimates.seconds(planned(first[0], "nope")) == pytest.approx(5)
-    assert estimates.used == 1
-    assert estimates.seconds(planned(first[0], "nope", steps=20)) == pytest.approx(9)
-    assert estimates.seconds(planned(first[0], "nope", parts=3)) == pytest.approx(13)
+    runs = [planned(first[0], "nope"), planned(first[0], "nope", steps=20)]
+    runs.append(planned(first[0], "nope", parts=3))
+    for _ in range(2):
+        times = estimates.of_runs(runs)
+        assert times.seconds == pytest.approx([5, 9, 13]) and times.used == 1
     ratio = estimates.slowness["rope"] / estimates.slowness["nope"]
     assert ratio > 1.5
-    assert estimates.seconds(planned(second, "rope")) == pytest.approx(3 * ratio)
-    assert estimates.used == 2  # none of them of this encoding
-    assert estimates.seconds(planned(earlier("nope", "three", 1, 1), "nope")) is None
+    of_others = planned(second, "rope")
+    assert estimates.of_runs([of_others]).seconds == pytest.approx([3 * ratio])
+    assert estimates.of_runs([of_others]).used == 1
+    assert estimates.of_runs([*runs, of_others]).used == 2
+    unknown = planned(earlier("nope", "three", 1, 1), "nope")
+    assert estimates.of_runs([unknown]) == RunTimes([None], 0)
+    assert estimates.of_runs([]) == RunTimes([], 0)
 
 
 def test_work_that_runs_share_counts_once(tmp_path: Path) -> None:
@@ -215,7 +219,7 @@ def test_work_that_runs_share_counts_once(tmp_path: Path) -> None:
     record = earlier("nope", "one", 4, 1, pretraining={"seconds": 7.0})
     estimates = Estimates([record], "cpu")
 
-    def seconds(search: str, start: str, chosen: str = "", before: str = "x") -> float | None:
+    def make_run(search: str, start: str, chosen: str = "", before: str = "x") -> Any:
         run = planned(record, "nope")
         run.resolved.start = SimpleNamespace(digest=lambda: start)
         run.resolved.tuning, run.seed = object(), 5
@@ -233,16 +237,21 @@ def test_work_that_runs_share_counts_once(tmp_path: Path) -> None:
                 chosen=lambda task, subset: before or None,
             ),
         )
-        return estimates.seconds(run)
+        return run
 
     (tmp_path / "there").mkdir()
     search = 6 * 4.0
-    assert seconds("a", "one") == pytest.approx(5 + 7 + search)
-    assert seconds("a", "one") == pytest.approx(5)
-    assert seconds("a", "two") == pytest.approx(5 + 7)
-    assert seconds("b", "two") == pytest.approx(5 + search)
-    assert seconds("c", "there", "a rate") == pytest.approx(5)
-    assert seconds("c", "three", "a rate", before="") == pytest.approx(5 + 7)  # nor a search there
+    expected = [
+        (make_run("a", "one"), 5 + 7 + search),
+        (make_run("a", "one"), 5),
+        (make_run("a", "two"), 5 + 7),
+        (make_run("b", "two"), 5 + search),
+        (make_run("c", "there", "a rate"), 5),
+        (make_run("c", "three", "a rate", before=""), 5 + 7),  # nor a search there
+    ]
+    runs, seconds = zip(*expected, strict=True)
+    for _ in range(2):
+        assert estimates.of_runs(runs).seconds == pytest.approx([*seconds])
 
 
 def test_a_training_that_subsets_share_counts_once() -> None:
@@ -312,13 +321,11 @@ def test_an_overview_has_words_for_everything() -> None:
 
 def test_an_overview_asks_the_folders_of_runs() -> None:
     class Asked(Estimates):
-        used = 7
-
         def __init__(self) -> None:
             pass
 
-        def seconds(self, run: Any) -> float | None:
-            return float(len(run.title))
+        def of_runs(self, runs: Iterable[Any]) -> RunTimes:
+            return RunTimes([float(len(run.title)) for run in runs], 7)
 
     def run(title: str, skip: str | None = None, missing: Sequence[str] = ()) -> Any:
         files = SimpleNamespace(

@@ -55,6 +55,35 @@ class Parts:
     search: float
 
 
+@dataclass(frozen=True)
+class RunTimes:
+    """Estimated seconds of several runs.
+
+    Attributes:
+        seconds: seconds of each run; None: there is no similar run. Training that several runs
+            share (a phase to start from, or a search for learning rates) counts for the first of
+            these runs, unless an earlier call has finished it.
+        used: number of earlier runs that the estimates are based on.
+    """
+
+    seconds: Sequence[float | None]
+    used: int
+
+
+@dataclass(frozen=True)
+class _Similar:
+    """Durations of runs that are similar to a run.
+
+    Attributes:
+        key: key of these runs, see `_key`.
+        durations: durations by encoding: only those of the run's encoding if there are any, else
+            those of all other encodings.
+    """
+
+    key: Hashable
+    durations: Mapping[str, Sequence[Duration]]
+
+
 class Estimates:
     """Estimates of the seconds of runs on this device.
 
@@ -74,7 +103,6 @@ class Estimates:
         self.durations: dict[Hashable, dict[str, list[Duration]]] = defaultdict(
             lambda: defaultdict(list)
         )
-        self._sources: set[tuple[Hashable, str]] = set()
         for record in records:
             elsewhere = here is not None and record.environment.get("device") != here
             if elsewhere or record.status != "done":
@@ -84,60 +112,53 @@ class Estimates:
                 if cost:
                     self.durations[_key(record.settings, record.data)][record.encoding].append(cost)
         self.slowness = self._slowness()
-        self._counted: set[Hashable] = set()
 
-    @property
-    def used(self) -> int:
-        """Number of earlier runs that the estimates so far are based on."""
-        return sum(len(self.durations[key][encoding]) for key, encoding in self._sources)
-
-    def seconds(self, run: Run) -> float | None:
-        """Return the estimated seconds of a run; None: there is no similar run.
-
-        Training that several runs share (a phase to start from, or a search for learning rates)
-        counts for the first of these runs, unless an earlier call has finished it.
-        """
-        parts = self.parts(run)
-        if parts is None:
-            return None
-        resolved = run.resolved
-        seconds = parts.alone
-        if resolved.start:
-            before = (run.phases.before.encoding.label, resolved.start.digest(), run.seed)
-            if before not in self._counted and not _is_trained(run, resolved.start):
-                seconds += parts.start
-            self._counted.add(before)
-        search = search_of(run)
-        if search is not None and search not in self._counted:
-            seconds += parts.search
-            self._counted.add(search)
-        return seconds
+    def of_runs(self, runs: Iterable[Run]) -> RunTimes:
+        """Return the estimated seconds of runs that are executed in this order."""
+        seconds: list[float | None] = []
+        counted: set[Hashable] = set()  # keys of shared trainings
+        sources: dict[tuple[Hashable, str], int] = {}  # numbers of earlier runs
+        for run in runs:
+            similar = self._find_similar(run)
+            if similar is None:
+                seconds.append(None)
+                continue
+            for encoding, durations in similar.durations.items():
+                sources[similar.key, encoding] = len(durations)
+            seconds.append(_with_shared(run, self._estimate(run, similar), counted))
+        return RunTimes(seconds, sum(sources.values()))
 
     def parts(self, run: Run) -> Parts | None:
         """Return the estimated seconds of the parts of a run; None: there is no similar run."""
-        resolved = run.resolved
+        similar = self._find_similar(run)
+        return None if similar is None else self._estimate(run, similar)
+
+    def _find_similar(self, run: Run) -> _Similar | None:
         try:
-            key = _key(resolved.settings, resolved.task.provenance())
+            key = _key(run.resolved.settings, run.resolved.task.provenance())
         except CRASHES:  # of the task, which its runs will report
             return None
         known = self.durations.get(key)
         if not known:
             return None
+        label = run.encoding.label
+        return _Similar(key, {label: known[label]} if label in known else known)
+
+    def _estimate(self, run: Run, similar: _Similar) -> Parts:
+        resolved = run.resolved
         rows = len(resolved.model_subsets) * _rows(resolved.settings)
         label = run.encoding.label
-        used = known.get(label)
-        self._sources |= {(key, encoding) for encoding in ([label] if used else known)}
-        slowness = 1.0
-        if used:
+        used = [cost for costs in similar.durations.values() for cost in costs]
+        if label in similar.durations:
+            slowness = 1.0
             alone = fmean(cost.seconds(rows) for cost in used)
         else:
+            slowness = self.slowness.get(label, 1.0)
             of_others = []
-            for other, costs in known.items():
+            for other, costs in similar.durations.items():
                 seconds = fmean(cost.seconds(rows) for cost in costs)
                 of_others.append(seconds / self.slowness.get(other, 1.0))
             alone = fmean(of_others)
-            used = [cost for costs in known.values() for cost in costs]
-            slowness = self.slowness.get(label, 1.0)
         start = fmean(cost.start for cost in used) if resolved.start else 0.0
         per_row = fmean(cost.training for cost in used)
         search = TRAININGS * rows * per_row if resolved.tuning else 0.0
@@ -154,6 +175,29 @@ class Estimates:
             for encoding, log in logs.items():
                 ratios[encoding].append(log - mean)
         return {encoding: math.exp(fmean(found)) for encoding, found in ratios.items()}
+
+
+def _with_shared(run: Run, parts: Parts, counted: set[Hashable]) -> float:
+    """Return the seconds of a run, with the shared trainings that no earlier run has counted.
+
+    Args:
+        run: the run.
+        parts: seconds of its parts.
+        counted: keys of the shared trainings that earlier runs have counted; those of this run are
+            added.
+    """
+    seconds = parts.alone
+    resolved = run.resolved
+    if resolved.start:
+        before = (run.phases.before.encoding.label, resolved.start.digest(), run.seed)
+        if before not in counted and not _is_trained(run, resolved.start):
+            seconds += parts.start
+        counted.add(before)
+    search = search_of(run)
+    if search is not None and search not in counted:
+        seconds += parts.search
+        counted.add(search)
+    return seconds
 
 
 def _is_trained(run: Run, start: ResolvedTask) -> bool:

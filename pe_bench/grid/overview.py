@@ -51,7 +51,6 @@ class Overview:
         to_do = []
         begun = set()
         died = []
-        seconds = {}
         for planned in runs:
             run = planned.run
             if planned.skip is not None:
@@ -62,13 +61,15 @@ class Overview:
                 done.append(planned)
                 continue
             to_do.append(planned)
-            seconds[run.title] = estimates.seconds(run)
             if run.files.has_begun():
                 begun.add(run.title)
             if run.files.has_died():
                 died.append(run.title)
         skipped = [planned for planned in runs if planned.skip is not None]
-        return cls(done, to_do, frozenset(begun), died, skipped, seconds, estimates.used)
+        times = estimates.of_runs(planned.run for planned in to_do)
+        titles = [planned.run.title for planned in to_do]
+        seconds = dict(zip(titles, times.seconds, strict=True))
+        return cls(done, to_do, frozenset(begun), died, skipped, seconds, times.used)
 
     @property
     def unknown(self) -> list[Run]:

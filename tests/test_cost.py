@@ -29,8 +29,8 @@ from pe_bench.decoder.model import Decoder, MakeEncoding
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.grid.cost import CostCounter, Phase, RunCost, find_phases
-from pe_bench.grid.cost_counter import GridCost
 from pe_bench.grid.cost_rows import CostRow, GenerationCost, write_costs
+from pe_bench.grid.grid_cost import GridCost
 from pe_bench.grid.sizes import SIZES, VOCABULARY, choose_shape, count_parameters, read_size
 from pe_bench.positions import Positions
 from pe_bench.pretrained.weights import make_empty
@@ -637,7 +637,7 @@ def test_costs_are_counted_for_each_preset_and_encoding(
             decode=lambda tokens: 4.0 * tokens,
         )
 
-    monkeypatch.setattr("pe_bench.grid.cost_counter.find_phases", phases)
+    monkeypatch.setattr("pe_bench.grid.grid_cost.find_phases", phases)
     monkeypatch.setattr(CostCounter, "of_run", of_run)
     monkeypatch.setattr(CostCounter, "of_model", of_model)
     asked: list[Any] = []

@@ -77,7 +77,7 @@ class CostOptions:
 
 def main(values: Values) -> int:
     """Print two tables for each task; return the exit code."""
-    from pe_bench.grid.cost_counter import GridCost
+    from pe_bench.grid.grid_cost import GridCost
 
     asked = values.make(CostOptions)
     grid = values.make(GridOptions)

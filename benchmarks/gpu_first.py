@@ -37,6 +37,7 @@ from pe_bench.reporting.markdown import markdown_table
 from pe_bench.system import environment
 from pe_bench.task import Batch
 from pe_bench.train.loop import train
+from pe_bench.train.training_setup import Training
 
 KERNELS = ("math", "flash", "mem_efficient", "cudnn")  # numbers of torch
 GIB = 2**30
@@ -347,16 +348,9 @@ def scarce_memory(bench: Bench) -> Iterator[Row]:
         if bench.cuda:
             torch.cuda.empty_cache()
             torch.cuda.set_per_process_memory_fraction(share)
-        trained = train(
-            bench.model("rope"),
-            batch,
-            config,
-            title="scarce" if share < 1 else "plenty",
-            seed=0,
-            device=bench.device,
-            precision="bf16",
-        )
-        losses.append(trained.loss)
+        title = "scarce" if share < 1 else "plenty"
+        training = Training(bench.model("rope"), batch, config, 0, bench.device, "bf16", title)
+        losses.append(train(training).loss)
     difference = abs(losses[0] - losses[1])
     what = "losses with 12 % of the memory differ by"
     yield Row(what, "below 0.01", f"{difference:.5f}", difference < 0.01)

@@ -35,7 +35,8 @@ from pe_bench.sequences.baselines import Baselines
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.system import environment
 from pe_bench.task import Task
-from pe_bench.train import loop
+from pe_bench.train.loop import train
+from pe_bench.train.training_setup import Training
 
 ENCODINGS = ("rope", "alibi", "t5")
 SEEDS = (2000, 2001)
@@ -103,7 +104,7 @@ def run(task: str, setting: str, encoding: str, seed: int, device: str) -> dict[
     def batch(step: int) -> Batch:
         return drawn.batch(None, seed, step)
 
-    trained = loop.train(model, batch, resolved.train, seed=seed, device=device, precision="fp32")
+    trained = train(Training(model, batch, resolved.train, seed, device, "fp32"))
     return {
         "task": task,
         "setting": setting,

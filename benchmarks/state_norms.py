@@ -26,7 +26,8 @@ from pe_bench.registry import plugins
 from pe_bench.reporting.markdown import markdown_table
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
-from pe_bench.train import loop
+from pe_bench.train.loop import train
+from pe_bench.train.training_setup import Training
 
 TASK = "mqar"
 VARIANTS = {
@@ -79,10 +80,7 @@ def run(encoding: str, rate: float, layers: int, device: str) -> dict[str, Any]:
 
     loss: float | None = None
     try:
-        trained = loop.train(
-            model, batch, resolved.train, seed=SEED, device=device, precision="fp32"
-        )
-        loss = trained.loss
+        loss = train(Training(model, batch, resolved.train, SEED, device, "fp32")).loss
         sizes[resolved.train.steps] = state_sizes(model, unseen, device)
     except FloatingPointError:
         pass  # the loss is not finite

@@ -96,6 +96,7 @@ def child(work: dict[str, Any]) -> None:
     from pe_bench.runs.options import RunOptions
     from pe_bench.runs.resolve import resolve
     from pe_bench.train.loop import train
+    from pe_bench.train.training_setup import Training
 
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of other code is not an answer
@@ -124,7 +125,7 @@ def child(work: dict[str, Any]) -> None:
         return task.batch(subset, 0, step)
 
     config = replace(resolved.train, steps=work["steps"] + 1)  # the last one ends the last block
-    train(model, batch, config, seed=0, device="cpu", precision="fp32", title=work["task"])
+    train(Training(model, batch, config, 0, "cpu", "fp32", work["task"]))
 
 
 @contextmanager

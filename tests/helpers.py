@@ -26,6 +26,7 @@ from pe_bench.task import Batch, Task, TaskContext
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.training import ensure_trained
 from pe_bench.train.training_result import TrainingResult
+from pe_bench.train.training_setup import Training
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 KINDS = ("nope", "rope", "alibi", "cope", "randpe", "tape")
@@ -121,17 +122,8 @@ def train_model(
     **more: Any,
 ) -> TrainingResult:
     """Train a model in float32 on the CPU, with a folder for its checkpoints."""
-    return ensure_trained(
-        model,
-        batch,
-        config,
-        CheckpointStore(folder, "test"),
-        title="test",
-        seed=5,
-        device="cpu",
-        precision=precision,
-        **more,
-    )
+    training = Training(model, batch, config, 5, "cpu", precision, "test")
+    return ensure_trained(training, CheckpointStore(folder, "test"), **more)
 
 
 def weights(model: Decoder) -> Tensor:

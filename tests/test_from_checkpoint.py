@@ -58,6 +58,7 @@ from pe_bench.text.tokenizer import ByteTokenizer
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.checkpoints import read_checkpoint
 from pe_bench.train.training import ensure_trained
+from pe_bench.train.training_setup import Training
 
 SHAPE = ModelConfig(
     layers=2, heads=2, width=16, mlp_width=24, vocab_size=260, train_length=32, init_std=0.3
@@ -329,16 +330,8 @@ def test_a_phase_keeps_what_it_trains_alone(
         torch.manual_seed(0)
         model = make_empty(SHAPE, plugins.load("encoding", tape).make)
         load_files(model, checkpoint, dtype=torch.bfloat16)
-        ensure_trained(
-            model,
-            batch,
-            config,
-            CheckpointStore(folder, "it", trainable_only=True),
-            title="it",
-            seed=0,
-            device="cpu",
-            precision="bf16",
-        )
+        training = Training(model, batch, config, 0, "cpu", "bf16", "it")
+        ensure_trained(training, CheckpointStore(folder, "it", trainable_only=True))
         return model.eval()
 
     first = go_on(tmp_path / "first")

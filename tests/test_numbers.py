@@ -49,6 +49,7 @@ from pe_bench.task import Batch, Task
 from pe_bench.train.loop import train
 from pe_bench.train.optimizer import scale
 from pe_bench.train.training_result import VERSION as TRAINING_VERSION
+from pe_bench.train.training_setup import Training
 
 FILE = Path(__file__).with_name("numbers.json")
 TOLERANCE = 1e-4  # relative
@@ -262,7 +263,7 @@ def training_record() -> Record:
         return Batch(ids[:, :-1], ids[:, 1:])
 
     config = TrainConfig(steps=20, batch_size=4, micro_batch=2, lr=0.03)
-    trained = train(cast(Decoder, model), batch, config, seed=3, device="cpu", precision="fp32")
+    trained = train(Training(cast(Decoder, model), batch, config, 3, "cpu", "fp32"))
     record: Record = {
         "digest": digest(TRAINING_VERSION),
         "loss": trained.loss,

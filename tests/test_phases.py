@@ -30,6 +30,7 @@ from pe_bench.system.cache_entries import OF, START
 from pe_bench.system.time_limit import TimeLimit
 from pe_bench.train.process_group import ProcessGroup, Strategy
 from pe_bench.train.training_result import TrainingResult
+from pe_bench.train.training_setup import Training
 
 TRAINED = TrainingResult(7, 8, 9.5, 0.25)
 CHOICE = Candidate(0.5)
@@ -58,20 +59,18 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
     """Replace training; return its arguments. Lightning is not imported."""
     found: list[SimpleNamespace] = []
 
-    def ensure(model: Any, batches: Any, config: Any, store: Any, **more: Any) -> TrainingResult:
+    def ensure(training: Training, store: Any, **more: Any) -> TrainingResult:
         start = more.pop("initial_weights")
         with more.pop("distributed")(True) as group:
-            told = SimpleNamespace(model=model, batches=batches, config=config, store=store)
+            told = SimpleNamespace(**vars(training), store=store)
             vars(told).update(more, group=group, weights=None)
         found.append(told)
         if start:
             told.weights = start()
         return TRAINED
 
-    def follow(model: Any, batches: Any, config: Any, store: Any, **more: Any) -> None:
-        found.append(
-            SimpleNamespace(model=model, batches=batches, config=config, store=store, **more)
-        )
+    def follow(training: Training, store: Any, **more: Any) -> None:
+        found.append(SimpleNamespace(**vars(training), store=store, **more))
 
     module = SimpleNamespace(ensure_trained=ensure, join_training=follow)
     monkeypatch.setitem(sys.modules, "pe_bench.train.training", module)
@@ -230,8 +229,8 @@ def test_a_failure_says_what_it_concerns(
     error: Exception,
     raised: type[Exception],
 ) -> None:
-    def fail(model: Any, batches: Any, *_: Any, **__: Any) -> TrainingResult:
-        batches.requested = 2 if started else 1
+    def fail(training: Any, *_: Any, **__: Any) -> TrainingResult:
+        training.batches.requested = 2 if started else 1
         raise error
 
     monkeypatch.setattr(sys.modules["pe_bench.train.training"], "ensure_trained", fail)

@@ -20,10 +20,11 @@ from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.task import Batch
 from pe_bench.train.checkpoint_store import CheckpointStore
-from pe_bench.train.loop import train
+from pe_bench.train.loop import Callbacks, train
 from pe_bench.train.training import ensure_trained
 from pe_bench.train.training_log import TrainingLog
 from pe_bench.train.training_result import TrainingResult
+from pe_bench.train.training_setup import Training
 from pe_bench.train.training_state import TrainingState
 
 SHAPE = ModelConfig(
@@ -62,6 +63,10 @@ def stopped_at(step: int) -> Callable[[int], Batch]:
         return batch(index)
 
     return batches
+
+
+def on_cpu(model: Decoder, config: TrainConfig = CONFIG) -> Training:
+    return Training(model, batch, config, 5, "cpu", "fp32")
 
 
 def run(
@@ -179,14 +184,14 @@ def test_the_loop_resumes_from_any_state() -> None:
     def save(state: TrainingState) -> None:
         states.append(copy.deepcopy(state))
 
-    expected = train(whole, batch, CONFIG, seed=5, device="cpu", precision="fp32", save=save)
+    expected = train(on_cpu(whole), callbacks=Callbacks(save=save))
     assert [state.step for state in states] == list(range(1, 13))
     for state in (states[0], states[6]):
         resumed = make_model("t5")
         resumed.load_state_dict(state.weights)
         # These are values of the earlier call.
         later = replace(state, seconds=1000.0, peak_memory_bytes=10**15)
-        found = train(resumed, batch, CONFIG, seed=5, device="cpu", precision="fp32", state=later)
+        found = train(on_cpu(resumed), state=later)
         assert torch.equal(weights(resumed), weights(whole))
         assert (found.tokens, found.loss) == (expected.tokens, expected.loss)
         for name in ("step", "loss", "lr", "grad_norm"):
@@ -200,17 +205,7 @@ def test_a_training_that_is_stopped_leaves_no_file(
 ) -> None:
     store = CheckpointStore(tmp_path, "test")
     model = make_model("nope")
-    result = ensure_trained(
-        model,
-        batch,
-        CONFIG,
-        store,
-        title="",
-        seed=5,
-        device="cpu",
-        precision="fp32",
-        stop=stops,
-    )
+    result = ensure_trained(on_cpu(model), store, stop=stops)
     assert result.steps == len(result.curve) == steps
     assert store.final.exists() == (stops is None) and not store.resume.exists()
 
@@ -224,8 +219,7 @@ def test_a_stop_is_asked_for_with_the_loss_since_it_was_last(tmp_path: Path) -> 
         return False
 
     config = replace(CONFIG, steps=40)
-    model = make_model("nope")
-    result = train(model, batch, config, seed=5, device="cpu", precision="fp32", stop=stop)
+    result = train(on_cpu(make_model("nope"), config), callbacks=Callbacks(stop=stop))
     losses = result.curve.loss
     assert [steps for steps, _ in asked] == [*range(2, 40, 2)]
     means = [sum(losses[steps - 2 : steps]) / 2 for steps, _ in asked]

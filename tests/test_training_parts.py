@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import safetensors.torch
@@ -28,11 +28,13 @@ from pe_bench.task import Batch
 from pe_bench.train import adaptation_methods, loggers
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.checkpoints import read_checkpoint, write_checkpoint
-from pe_bench.train.loop import train
+from pe_bench.train.fabric import Logger
+from pe_bench.train.loop import Callbacks, train
 from pe_bench.train.optimizer import make_optimizer, scale
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup, connect
 from pe_bench.train.training import ensure_trained, join_training
 from pe_bench.train.training_result import TrainingResult
+from pe_bench.train.training_setup import Training
 from pe_bench.train.training_state import TrainingState
 
 SHORT = replace(CONFIG, steps=5)
@@ -62,17 +64,8 @@ def test_a_rank_that_joins_trains_as_the_first_one_does(tmp_path: Path) -> None:
     def join(resumes: bool) -> Decoder:
         seen.clear()
         model, store = noisy(), CheckpointStore(tmp_path, "test")
-        join_training(
-            model,
-            noted,
-            SHORT,
-            store,
-            seed=5,
-            device="cpu",
-            precision="fp32",
-            group=SINGLE_PROCESS,
-            resumes=resumes,
-        )
+        training = Training(model, noted, SHORT, 5, "cpu", "fp32")
+        join_training(training, store, group=SINGLE_PROCESS, resumes=resumes)
         return model
 
     with pytest.raises(RuntimeError, match="power cut"):
@@ -92,8 +85,8 @@ def test_random_numbers_depend_on_seed_and_step() -> None:
     still = replace(CONFIG, steps=3, lr=0.0)
     losses = {}
     for seed in (0, 1, 2**31):
-        given: dict[str, Any] = {"seed": seed, "device": "cpu", "precision": "fp32"}
-        losses[seed] = train(noisy(), lambda _: batch(0), still, **given).curve.loss
+        training = Training(noisy(), lambda _: batch(0), still, seed, "cpu", "fp32")
+        losses[seed] = train(training).curve.loss
     assert len({loss for found in losses.values() for loss in found}) == 9
 
 
@@ -264,11 +257,11 @@ def test_a_method_that_cannot_train_an_encoding(
 def test_only_trained_parameters_change_and_are_stored(few: bool, tmp_path: Path) -> None:
     config = AdaptConfig(steps=3, batch_size=4, length=8, lr=1e-2, method="encoding", save_every=0)
     store = CheckpointStore(tmp_path, "test", trainable_only=few)
-    given: dict[str, Any] = {"title": "", "seed": 5, "device": "cpu", "precision": "fp32"}
 
     def run(batches: Callable[[int], Batch]) -> tuple[Decoder, TrainingResult]:
         model = make_model("t5")
-        result = ensure_trained(model, batches, config, store, **given)
+        training = Training(model, batches, config, 5, "cpu", "fp32")
+        result = ensure_trained(training, store)
         assert all(parameter.requires_grad for parameter in model.parameters())
         return model, result
 
@@ -381,8 +374,8 @@ def test_a_logger_is_closed(
 
 def test_a_logger_gets_all_columns() -> None:
     logger = Recorder()
-    given: dict[str, Any] = {"seed": 5, "device": "cpu", "precision": "fp32", "logger": logger}
-    curve = train(make_model("nope"), batch, SHORT, **given).curve
+    training = Training(make_model("nope"), batch, SHORT, 5, "cpu", "fp32")
+    curve = train(training, callbacks=Callbacks(logger=cast(Logger, logger))).curve
     columns = ("loss", "lr", "grad_norm", "tokens_per_second")
     rows = zip(*(getattr(curve, name) for name in columns), strict=True)
     assert [step for step, _ in logger.calls] == list(curve.step)
@@ -403,23 +396,22 @@ def one_rank() -> Iterator[None]:
 @pytest.mark.usefixtures("one_rank")
 def test_sharded_weights_are_trained_like_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single rank holds one shard, which is everything."""
-    given: dict[str, Any] = {"seed": 5, "device": "cpu", "precision": "fp32"}
     plain, model = make_model("nope"), make_model("nope")
-    config = replace(SHORT, clip=0.1)
-    expected = train(plain, batch, config, **given)
+    training = Training(plain, batch, replace(SHORT, clip=0.1), 5, "cpu", "fp32")
+    expected = train(training)
     monkeypatch.setattr(ProcessGroup, "shards_weights", True)
-    given["group"] = ProcessGroup(0, 1, "fsdp")
+    group = ProcessGroup(0, 1, "fsdp")
     states: list[TrainingState] = []
 
     def save(state: TrainingState) -> None:
         states.append(copy.deepcopy(state))
 
-    found = train(model, batch, config, save=save, **given)
+    found = train(replace(training, model=model), group=group, callbacks=Callbacks(save=save))
     torch.testing.assert_close(weights(model), weights(plain))
     assert found.curve.grad_norm == pytest.approx(expected.curve.grad_norm, rel=1e-5)
     again = make_model("nope")
     again.load_state_dict(states[1].weights)
-    train(again, batch, config, state=states[1], **given)
+    train(replace(training, model=again), group=group, state=states[1])
     torch.testing.assert_close(weights(again), weights(plain))
 
 

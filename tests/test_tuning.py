@@ -21,6 +21,7 @@ from pe_bench.runs.resolve import resolve
 from pe_bench.runs.tuning import Tuning, default_rates
 from pe_bench.task import HELD_OUT_SEED
 from pe_bench.train.loop import train
+from pe_bench.train.training_setup import Training
 
 TASK = '''
 """Counting up, a letter more at each step."""
@@ -65,11 +66,11 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
     (tmp_path / "toy.py").write_text(TASK)
     trained: list[str] = []
 
-    def noting(model: Any, batches: Any, config: Any, **more: Any) -> Any:
-        trained.append(f"{show_rate(config.lr)} {more['seed']}")
+    def noting(training: Training, **more: Any) -> Any:
+        trained.append(f"{show_rate(training.config.lr)} {training.seed}")
         if len(trained) == int(os.environ.get("TOY_STOP", "0")):
             raise KeyboardInterrupt
-        return train(model, batches, config, **more)
+        return train(training, **more)
 
     monkeypatch.setattr("pe_bench.train.training.train", noting)
 

@@ -35,6 +35,7 @@ from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.loggers import FOLDER, LoggerName, open_logger
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
 from pe_bench.train.training_result import TrainingResult
+from pe_bench.train.training_setup import Training
 
 
 @dataclass(frozen=True)
@@ -106,20 +107,16 @@ class Phases:
             return self.ranks.start(replace(phase, resumes=resumes))
 
         title = f"{self.encoding.label} · {subset or task.label} · train"
+        config = replace(task.train, lr=choice.lr)
+        training = Training(model, batches, config, seed, self.device, self.precision, title)
         parent = f"{slug(task.label)}/{slug(self.encoding.label)}"
         log = f"{parent}/seed{seed}-lr{choice.lr:.3g}-{identity}"
         with saving(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock", title), classified(subset, batches):
             result = ensure_trained(
-                model,
-                batches,
-                replace(task.train, lr=choice.lr),
+                training,
                 self._store(folder, identity, task),
-                title=title,
-                seed=seed,
-                device=self.device,
-                precision=self.precision,
                 initial_weights=self._initial_weights(task, subset, seed, model),
                 distributed=distributed,
                 logged=partial(open_logger, self.logger, self.results / FOLDER, log),
@@ -144,17 +141,12 @@ class Phases:
         subset, seed = phase.subset, phase.seed
         choice = Candidate(phase.lr, phase.value)
         phases, task = self._find(task, phase)
-        join_training(
-            task.make_model(built(phases.encoding, choice), seed),
-            BatchStream(task, subset, seed),
-            replace(task.train, lr=choice.lr),
-            phases._store(phase.folder, phase.identity, task),
-            seed=seed,
-            device=self.device,
-            precision=self.precision,
-            group=group,
-            resumes=phase.resumes,
-        )
+        model = task.make_model(built(phases.encoding, choice), seed)
+        batches = BatchStream(task, subset, seed)
+        config = replace(task.train, lr=choice.lr)
+        store = phases._store(phase.folder, phase.identity, task)
+        training = Training(model, batches, config, seed, self.device, self.precision)
+        join_training(training, store, group=group, resumes=phase.resumes)
 
     def _find(self, task: ResolvedTask, phase: Phase) -> "tuple[Phases, ResolvedTask]":
         """Return the `Phases` and the task that a phase belongs to.

@@ -1,14 +1,15 @@
 """The training loop: data, forward, backward, clip, step, log, save.
 
-`train` is the loop; the functions below it are its steps in the same order. Lightning Fabric
-provides the device and the precision. The loop is independent of files (`checkpoint_store`) and
-tasks.
+`train` is the loop; the classes and functions below it are its steps. Lightning Fabric provides the
+device and the precision. The loop is independent of files (`checkpoint_store`) and tasks.
 """
 
 import copy
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +19,7 @@ from pe_bench.config import IGNORE, TrainConfig
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
-from pe_bench.system import environment
-from pe_bench.system.console import progress, warn
+from pe_bench.system import console, environment
 from pe_bench.system.time_limit import TimeLimit
 from pe_bench.train.fabric import Fabric, Logger, MixedPrecision, Precision
 from pe_bench.train.loggers import log_curve
@@ -28,6 +28,7 @@ from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
 from pe_bench.train.sharding import gathered, gathered_tree, shard, sharded_optimizer_state
 from pe_bench.train.training_log import TrainingLog
 from pe_bench.train.training_result import TrainingResult
+from pe_bench.train.training_setup import Training
 from pe_bench.train.training_state import TrainingState
 
 logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
@@ -35,78 +36,83 @@ logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
 SHOW_EVERY = 0.5  # seconds between updates of the shown loss, each of which waits for the device
 
 
+@dataclass(frozen=True)
+class Callbacks:
+    """What the training loop calls between two steps, on the first rank only.
+
+    Attributes:
+        save: called with the current state about every `config.save_every` seconds. The next step
+            changes the tensors of the state in place.
+        stop: called every `config.check_every` steps with the number of completed steps and the
+            mean loss since the previous call; True ends the training.
+        limit: time limit. When it is over, the state is saved before the training ends with an
+            exception.
+        logger: gets each point of the learning curve, also the points before an interruption.
+    """
+
+    save: Callable[[TrainingState], None] | None = None
+    stop: Callable[[int, float], bool] | None = None
+    limit: TimeLimit | None = None
+    logger: Logger | None = None
+
+
+NO_CALLBACKS = Callbacks()
+
+
 def train(
-    model: Decoder,
-    batches: Callable[[int], Batch],
-    config: TrainConfig,
+    training: Training,
     *,
-    seed: int,
-    device: str,
-    precision: str,
-    title: str = "",
-    state: TrainingState | None = None,
-    save: Callable[[TrainingState], None] | None = None,
-    stop: Callable[[int, float], bool] | None = None,
-    limit: TimeLimit | None = None,
     group: ProcessGroup = SINGLE_PROCESS,
-    logger: Logger | None = None,
+    state: TrainingState | None = None,
+    callbacks: Callbacks = NO_CALLBACKS,
 ) -> TrainingResult:
     """Train a model in place.
 
-    Every rank of a process group calls this with the same arguments, except for `save`. If weights
-    are sharded, only the first rank's model has the trained weights afterwards.
+    Every rank of a process group calls this with the same arguments, except for `callbacks`. If
+    weights are sharded, only the first rank's model has the trained weights afterwards.
 
     Args:
-        model: model with the weights to start from, or with the weights of `state`.
-        batches: step -> batch, a pure function. Steps count from 0.
-        config: the training phase.
-        seed: seed of the random numbers inside the model.
-        device: "cpu" or "cuda".
-        precision: "fp32" or "bf16".
-        title: title of the progress bar.
-        state: state to resume from; the model already has its weights.
-        save: called with the current state about every `config.save_every` seconds, on the first
-            rank. The next step changes the tensors of the state in place.
-        stop: called every `config.check_every` steps with the number of completed steps and the
-            mean loss since the previous call; True ends the training.
-        limit: time limit; given on the first rank only. When it is over, the state is saved before
-            the training ends with an exception.
+        training: model, batches and configuration. The model has the weights to start from, or the
+            weights of `state`.
         group: the processes that train the model together.
-        logger: gets each point of the learning curve, also the points before an interruption.
+        state: state to resume from.
+        callbacks: what the loop calls between two steps.
 
     Raises:
         FloatingPointError: the loss is not finite.
         TimedOut: the time limit is over before the last step.
     """
-    started = time.monotonic()
-    fabric = _make_fabric(device, precision, group)
-    trainee = _place(model, fabric, group, broadcast=state is None)
-    trainee.recompute = config.recompute
-    parameters = trained_parameters(trainee)
-    optimizer = make_optimizer(trainee, config)
+    config = training.config
+    progress = Progress(training.device, state)
+    fabric = _make_fabric(training.device, training.precision, group)
+    model = _move_to_device(training.model, fabric, group, broadcast=state is None)
+    model.recompute = config.recompute
+    parameters = trained_parameters(model)
+    optimizer = make_optimizer(model, config)
+    rate = partial(learning_rate, config=config)
     log = TrainingLog(config.steps, fabric.device)
-    accumulator = GradientAccumulator(trainee, fabric, group, config.micro_batch, seed)
-    steps, seconds_before, peak_before = 0, 0.0, 0
-    logged = 0  # number of logged points
+    accumulator = GradientAccumulator(model, fabric, group, config.micro_batch, training.seed)
     if state:
         optimizer.load_state_dict(sharded_optimizer_state(state.optimizer, optimizer, group))
         log.load_state_dict(state.log)
-        steps, seconds_before, peak_before = state.step, state.seconds, state.peak_memory_bytes
 
-    def rate(step: int) -> float:
-        return learning_rate(step, config)
+    def current_state() -> TrainingState:
+        return TrainingState(
+            progress.steps,
+            gathered_tree(model.state_dict(), group),
+            gathered_tree(optimizer.state_dict(), group),
+            progress.seconds(),
+            progress.peak_memory(),
+            log.state_dict(progress.steps),
+        )
 
-    def seconds() -> float:
-        return seconds_before + time.monotonic() - started
-
-    def peak_memory() -> int:
-        return max(peak_before, environment.peak_memory(fabric.device.type))
-
-    shown = saved = time.monotonic()
-    with progress(title, config.steps, initial=steps) as bar:
-        for step in range(steps, config.steps):
+    saver = Saver(config, group, callbacks, current_state)
+    shown = time.monotonic()
+    logged = 0  # number of logged points
+    with console.progress(training.title, config.steps, initial=progress.steps) as bar:
+        for step in range(progress.steps, config.steps):
             # Data.
-            batch = batches(step)  # (B, T)
+            batch = training.batches(step)  # (B, T)
             log.begin(step)
 
             # Forward and backward.
@@ -120,56 +126,115 @@ def train(
                 parameter_group["lr"] = rate(step)
             optimizer.step()
             optimizer.zero_grad()
-            steps = step + 1
+            progress.steps = step + 1
 
             # Log.
             log.record(step, loss, norm, batch.tokens.numel())
-            if logger and log.is_point(steps):
-                points = log.curve(steps, rate, first=logged)
-                log_curve(logger, points)
+            if callbacks.logger and log.is_point(progress.steps):
+                points = log.curve(progress.steps, rate, first=logged)
+                log_curve(callbacks.logger, points)
                 logged += len(points)
             if group.rank == 0 and time.monotonic() - shown > SHOW_EVERY:
-                bar.note = f"loss {log.recent_loss(steps):.3f}"
+                bar.note = f"loss {log.recent_loss(progress.steps):.3f}"
                 shown = time.monotonic()
             bar.update()
 
-            # Stop early.
-            is_check = steps % config.check_every == 0 and steps < config.steps
-            if stop and is_check and stop(steps, log.mean_loss(steps - config.check_every, steps)):
+            # Stop early, or save.
+            if _stops(callbacks, config, log, progress.steps):
                 break
-
-            # Save. All ranks take part, because each may hold a shard of the weights.
-            is_due = time.monotonic() - saved >= config.save_every
-            timed_out = limit is not None and limit.is_over and steps < config.steps
-            if group.any((is_due or timed_out) and group.rank == 0):
-                current = TrainingState(
-                    steps,
-                    gathered_tree(trainee.state_dict(), group),
-                    gathered_tree(optimizer.state_dict(), group),
-                    seconds(),
-                    peak_memory(),
-                    log.state_dict(steps),
-                )
-                if save:
-                    save(current)
-                saved = time.monotonic()
-            if limit and timed_out:
-                limit.check(f"in training after step {steps} of {config.steps}")
-        bar.note = f"loss {log.recent_loss(steps):.3f}"
-    trainee.recompute = False
+            saver.save_if_due(progress.steps)
+        bar.note = f"loss {log.recent_loss(progress.steps):.3f}"
+    model.recompute = False
     if group.shards_weights:
-        weights = gathered_tree(trainee.state_dict(), group)
+        weights = gathered_tree(model.state_dict(), group)
         if group.rank == 0:
-            model.load_state_dict(weights)
+            training.model.load_state_dict(weights)
     return TrainingResult(
-        steps,
+        progress.steps,
         log.tokens,
-        round(seconds(), 3),
-        log.recent_loss(steps),
-        peak_memory(),
+        round(progress.seconds(), 3),
+        log.recent_loss(progress.steps),
+        progress.peak_memory(),
         accumulator.micro_batch,
-        log.curve(steps, rate),
+        log.curve(progress.steps, rate),
     )
+
+
+class Progress:
+    """Completed steps, time and memory of a training, including those before an interruption.
+
+    Args:
+        device: "cpu" or "cuda".
+        state: state to resume from; None: the training begins.
+
+    Attributes:
+        steps: number of completed steps.
+    """
+
+    def __init__(self, device: str, state: TrainingState | None) -> None:
+        self.steps = state.step if state else 0
+        self._device = device
+        self._started = time.monotonic()
+        self._seconds_before = state.seconds if state else 0.0
+        self._peak_before = state.peak_memory_bytes if state else 0
+
+    def seconds(self) -> float:
+        """Return the wall time of the training so far."""
+        return self._seconds_before + time.monotonic() - self._started
+
+    def peak_memory(self) -> int:
+        """Return the highest memory use so far, in bytes."""
+        return max(self._peak_before, environment.peak_memory(self._device))
+
+
+class Saver:
+    """Saves the state of a training at intervals, and when the time limit is over.
+
+    Args:
+        config: the training phase.
+        group: the processes that train the model together.
+        callbacks: `save` and `limit` of the first rank.
+        current_state: returns the state of the training. All ranks call it together, because each
+            may hold a shard of the weights.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        group: ProcessGroup,
+        callbacks: Callbacks,
+        current_state: Callable[[], TrainingState],
+    ) -> None:
+        self.config = config
+        self.group = group
+        self.callbacks = callbacks
+        self.current_state = current_state
+        self.saved = time.monotonic()
+
+    def save_if_due(self, steps: int) -> None:
+        """Save the state after `steps` completed steps if it is time to.
+
+        Raises:
+            TimedOut: the time limit is over before the last step.
+        """
+        limit = self.callbacks.limit
+        is_due = time.monotonic() - self.saved >= self.config.save_every
+        timed_out = limit is not None and limit.is_over and steps < self.config.steps
+        if self.group.any((is_due or timed_out) and self.group.rank == 0):
+            state = self.current_state()
+            if self.callbacks.save:
+                self.callbacks.save(state)
+            self.saved = time.monotonic()
+        if limit and timed_out:
+            limit.check(f"in training after step {steps} of {self.config.steps}")
+
+
+def _stops(callbacks: Callbacks, config: TrainConfig, log: TrainingLog, steps: int) -> bool:
+    """Return whether the training ends early, after `steps` completed steps."""
+    is_check = steps % config.check_every == 0 and steps < config.steps
+    if callbacks.stop is None or not is_check:
+        return False
+    return callbacks.stop(steps, log.mean_loss(steps - config.check_every, steps))
 
 
 def _make_fabric(device: str, precision: str, group: ProcessGroup) -> Fabric:
@@ -191,7 +256,9 @@ class _MixedPrecision(MixedPrecision):
         return torch.autocast(self.device, dtype=torch.bfloat16, cache_enabled=False)
 
 
-def _place(model: Decoder, fabric: Fabric, group: ProcessGroup, *, broadcast: bool) -> Decoder:
+def _move_to_device(
+    model: Decoder, fabric: Fabric, group: ProcessGroup, *, broadcast: bool
+) -> Decoder:
     """Move the model to this rank's device and return it, or a sharded copy."""
     if broadcast:
         group.broadcast(model)
@@ -275,7 +342,7 @@ class GradientAccumulator:
             is_out_of_memory = True
         if self.group.any(is_out_of_memory):
             self.micro_batch = (rows + 1) // 2
-            warn(
+            console.warn(
                 f"memory does not suffice for {rows} rows: continuing with {self.micro_batch} rows"
             )
             return None

@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager, nullcontext
 
 from torch import Tensor
 
-from pe_bench.batch import Batch
 from pe_bench.config import TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.system import environment
@@ -15,9 +14,10 @@ from pe_bench.system.time_limit import TimeLimit
 from pe_bench.train import adaptation_methods
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.fabric import Logger
-from pe_bench.train.loop import train
+from pe_bench.train.loop import Callbacks, train
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
 from pe_bench.train.training_result import TrainingResult
+from pe_bench.train.training_setup import Training
 
 
 def _single_process(resumes: bool) -> AbstractContextManager[ProcessGroup]:
@@ -29,15 +29,9 @@ def _no_logger() -> AbstractContextManager[Logger | None]:
 
 
 def ensure_trained(
-    model: Decoder,
-    batches: Callable[[int], Batch],
-    config: TrainConfig,
+    training: Training,
     store: CheckpointStore,
     *,
-    title: str,
-    seed: int,
-    device: str,
-    precision: str,
     initial_weights: Callable[[], Mapping[str, Tensor]] | None = None,
     distributed: Callable[[bool], AbstractContextManager[ProcessGroup]] = _single_process,
     logged: Callable[[], AbstractContextManager[Logger | None]] = _no_logger,
@@ -47,20 +41,21 @@ def ensure_trained(
     """Load a trained model from its store, or train it and save it there.
 
     Args:
-        model: changed in place.
-        batches, config, title, seed, device, precision, stop, limit: see
-            `pe_bench.train.loop.train`. A training that `stop` ends leaves no checkpoint.
+        training: model, batches and configuration.
         store: the checkpoint files of this phase.
         initial_weights: replaces the weights of the model before the first step.
         distributed: context manager that starts the other ranks, which call `join_training`. Its
             argument tells them whether to resume from the checkpoint.
         logged: context manager that opens the logger of the training.
+        stop, limit: see `pe_bench.train.loop.Callbacks`. A training that `stop` ends leaves no
+            checkpoint.
 
     Raises:
         FloatingPointError: the loss is not finite.
         TimedOut: the time limit is over. The next call resumes the training.
     """
-    result = _load_final(model, config, store, seed)
+    model, config = training.model, training.config
+    result = _load_final(training, store)
     if result is not None:
         return result
     if initial_weights:
@@ -69,26 +64,19 @@ def ensure_trained(
         memory = environment.peak_memory("cpu")
         return TrainingResult(0, 0, 0.0, math.nan, memory, config.micro_batch)
     if not store.trainable_only:  # otherwise `_load_final` has prepared it
-        adaptation_methods.prepare(model, config, seed)
+        adaptation_methods.prepare(model, config, training.seed)
     state = store.load_resume(model)
     if state:
-        info(f"{title}: resumes from step {state.step} of {config.steps}")
+        info(f"{training.title}: resumes from step {state.step} of {config.steps}")
+
     with logged() as logger, distributed(state is not None) as group:
-        result = train(
-            model,
-            batches,
-            config,
-            seed=seed,
-            device=device,
-            precision=precision,
-            title=title,
-            state=state,
+        callbacks = Callbacks(
             save=lambda current: store.save_resume(model, current),
             stop=stop,
             limit=limit,
-            group=group,
             logger=logger,
         )
+        result = train(training, group=group, state=state, callbacks=callbacks)
     if result.steps < config.steps:
         store.discard_resume()
     else:
@@ -96,20 +84,18 @@ def ensure_trained(
     return result
 
 
-def _load_final(
-    model: Decoder, config: TrainConfig, store: CheckpointStore, seed: int
-) -> TrainingResult | None:
-    """Load the trained weights into a model if there are any.
+def _load_final(training: Training, store: CheckpointStore) -> TrainingResult | None:
+    """Load the trained weights into the model if there are any.
 
     A checkpoint of the trainable parameters has the weights of adapters, so the model needs the
     adapters before it can be loaded. A full checkpoint has weights with the adapters merged.
     """
     if not store.trainable_only:
-        return store.load_final(model)
-    adaptation_methods.prepare(model, config, seed)
-    result = store.load_final(model)
+        return store.load_final(training.model)
+    adaptation_methods.prepare(training.model, training.config, training.seed)
+    result = store.load_final(training.model)
     if result is not None:
-        adaptation_methods.finish(model, config)
+        adaptation_methods.finish(training.model, training.config)
     return result
 
 
@@ -126,33 +112,15 @@ def _save_final(
 
 
 def join_training(
-    model: Decoder,
-    batches: Callable[[int], Batch],
-    config: TrainConfig,
-    store: CheckpointStore,
-    *,
-    seed: int,
-    device: str,
-    precision: str,
-    group: ProcessGroup,
-    resumes: bool,
+    training: Training, store: CheckpointStore, *, group: ProcessGroup, resumes: bool
 ) -> None:
     """Train a model together with the rank that called `ensure_trained`, and save nothing.
 
     Args:
-        model, batches, config, store, seed, device, precision: as in `ensure_trained`.
+        training, store: as in `ensure_trained`.
         group: the process group; this process must not be its first rank.
         resumes: whether to start from the checkpoint.
     """
-    adaptation_methods.prepare(model, config, seed)
-    state = store.read_resume(model) if resumes else None
-    train(
-        model,
-        batches,
-        config,
-        seed=seed,
-        device=device,
-        precision=precision,
-        state=state,
-        group=group,
-    )
+    adaptation_methods.prepare(training.model, training.config, training.seed)
+    state = store.read_resume(training.model) if resumes else None
+    train(training, group=group, state=state)

@@ -168,7 +168,7 @@ def test_the_first_process_gets_whole_weights(rank: int, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(sharding, "DTensor", Shard)
     tree = {"weight": Shard(), "moments": [Shard(), {"step": 3}]}
-    found = sharding.gathered_tree(tree, ProcessGroup(rank, 2, "fsdp"))
+    found = sharding.gather_tree(tree, ProcessGroup(rank, 2, "fsdp"))
     whole = [0, 1, 2, 3] if rank == 0 else None
     for tensor in (found["weight"], found["moments"][0]):
         assert (tensor if tensor is None else tensor.tolist()) == whole

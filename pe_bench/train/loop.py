@@ -25,7 +25,7 @@ from pe_bench.train.fabric import Fabric, Logger, MixedPrecision, Precision
 from pe_bench.train.loggers import log_curve
 from pe_bench.train.optimizer import learning_rate, make_optimizer, trained_parameters
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
-from pe_bench.train.sharding import gathered, gathered_tree, shard, sharded_optimizer_state
+from pe_bench.train.sharding import gather, gather_tree, shard, sharded_optimizer_state
 from pe_bench.train.training_log import TrainingLog
 from pe_bench.train.training_result import TrainingResult
 from pe_bench.train.training_setup import Training
@@ -99,8 +99,8 @@ def train(
     def current_state() -> TrainingState:
         return TrainingState(
             progress.steps,
-            gathered_tree(model.state_dict(), group),
-            gathered_tree(optimizer.state_dict(), group),
+            gather_tree(model.state_dict(), group),
+            gather_tree(optimizer.state_dict(), group),
             progress.seconds(),
             progress.peak_memory(),
             log.state_dict(progress.steps),
@@ -146,7 +146,7 @@ def train(
         bar.note = f"loss {log.recent_loss(progress.steps):.3f}"
     model.recompute = False
     if group.shards_weights:
-        weights = gathered_tree(model.state_dict(), group)
+        weights = gather_tree(model.state_dict(), group)
         if group.rank == 0:
             training.model.load_state_dict(weights)
     return TrainingResult(
@@ -362,5 +362,5 @@ def _seed_generators(seed: int, device: torch.device) -> None:
 def _clip(parameters: list[nn.Parameter], largest: float) -> Tensor:
     """Clip the gradient to the norm `largest` (0: no clipping); return the norm before clipping."""
     if largest:
-        return gathered(nn.utils.clip_grad_norm_(parameters, largest))
-    return gathered(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+        return gather(nn.utils.clip_grad_norm_(parameters, largest))
+    return gather(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))

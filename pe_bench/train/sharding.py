@@ -31,16 +31,16 @@ def shard(model: Decoder, group: ProcessGroup, device: torch.device) -> None:
     register_fsdp_forward_method(model, "token_losses")
 
 
-def gathered(tensor: Tensor) -> Tensor:
-    """Return a tensor gathered from the shards of all ranks, on its device.
+def gather(tensor: Tensor) -> Tensor:
+    """Gather and return a tensor from the shards of all ranks, on its device.
 
     All ranks have to call this.
     """
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def gathered_tree(tree: dict[str, Any], group: ProcessGroup) -> dict[str, Any]:
-    """Return a tree with gathered tensors, on the CPU, in place of shards.
+def gather_tree(tree: dict[str, Any], group: ProcessGroup) -> dict[str, Any]:
+    """Gather and return the tensors of a tree, on the CPU, in place of shards.
 
     All ranks have to call this. Only the first rank gets the tensors; the others get None in place
     of shards.
@@ -48,13 +48,13 @@ def gathered_tree(tree: dict[str, Any], group: ProcessGroup) -> dict[str, Any]:
     if not group.shards_weights:
         return tree
 
-    def gather(leaf: Any) -> Any:
+    def gather_leaf(leaf: Any) -> Any:
         if not isinstance(leaf, DTensor):
             return leaf
         tensor = leaf.full_tensor()
         return tensor.cpu() if group.rank == 0 else None
 
-    result: dict[str, Any] = tree_map(gather, tree)
+    result: dict[str, Any] = tree_map(gather_leaf, tree)
     return result
 
 

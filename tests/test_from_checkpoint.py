@@ -123,9 +123,10 @@ def test_a_worker_makes_the_run_of_the_command(
     specs = [*plugins.names("encoding"), "rope:base=300", "rope:base=10000", "sinks:base=tape"]
     specs += ["rope:scaling=yarn,factor=2", "hybrid:local=rope:base=50,global=nope"]
     for spec in specs:
-        run = command.run(spec, SMALL, 3)
+        run = command.make_from_specs(spec, SMALL, 3)
         sent = RunSpec.of(run)
-        assert worker.run(sent.encoding, sent.task, sent.seed).folder == run.folder, spec
+        theirs = worker.make_from_specs(sent.encoding, sent.task, sent.seed)
+        assert theirs.folder == run.folder, spec
         found = _find_adaptation(run.encoding)
         usual = "rope:base=10000" if origin == "rope" else "rope:base=300"
         same = spec in ("rope", usual)
@@ -240,7 +241,7 @@ def test_what_changes_further_training_makes_another_run(
         changes: dict[str, Any] = {"adapt": adapt, "tune": given.get("tune")}
         shared: dict[str, Any] = {"train": {"length": 32}, "cache": tmp_path / "cache"}
         options = RunOptions(origin=str(checkpoint) if loaded else origin, **shared, **changes)
-        run = RunFactory(options, tmp_path).run("tape", SMALL, 3)
+        run = RunFactory(options, tmp_path).make_from_specs("tape", SMALL, 3)
         assert run.folder not in folders, (given, folders[run.folder])
         folders[run.folder] = given
         record = make_record(
@@ -482,7 +483,7 @@ def test_the_time_of_work_is_a_sum_over_rows_and_runs(monkeypatch: pytest.Monkey
             more = {"label": label, "train": train, "phases": phases, "model_subsets": [None]}
             resolved = SimpleNamespace(task=task, model=model, **more)
             of_run = {"encoding": encoding, "device": "cpu", "precision": "bf16"}
-            chosen = SimpleNamespace(chosen=lambda task, subset: "a rate")
+            chosen = SimpleNamespace(find_choice=lambda task, subset: "a rate")
             runs.append(SimpleNamespace(resolved=resolved, phases=chosen, **of_run))
         return runs
 
@@ -529,7 +530,8 @@ def test_seeds_share_a_search_that_is_planned_once() -> None:
     def made(label: str, *, tuning: bool = True, finished: bool = False) -> Any:
         resolved = SimpleNamespace(digest=lambda: "digest", model_subsets=["a", "b"])
         known = ["a", "b"] if finished or not tuning else ["a"]  # one subset has no choice yet
-        phases = SimpleNamespace(chosen=lambda _, subset: "a rate" if subset in known else None)
+        choices = dict.fromkeys(known, "a rate")
+        phases = SimpleNamespace(find_choice=lambda _, subset: choices.get(subset))
         encoding = SimpleNamespace(label=label)
         return SimpleNamespace(resolved=resolved, phases=phases, encoding=encoding)
 

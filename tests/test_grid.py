@@ -187,7 +187,7 @@ def planned(record: RunRecord, encoding: str, steps: int = 10, parts: int = 0) -
     resolved = SimpleNamespace(
         settings=settings, task=task, start=None, tuning=None, model_subsets=["a"] * parts or [None]
     )
-    phases = SimpleNamespace(chosen=lambda task, subset: "a rate")
+    phases = SimpleNamespace(find_choice=lambda task, subset: "a rate")
     named = SimpleNamespace(label=encoding)
     return SimpleNamespace(resolved=resolved, encoding=named, phases=phases)
 
@@ -230,11 +230,11 @@ def test_work_that_runs_share_counts_once(tmp_path: Path) -> None:
             return tmp_path / start
 
         run.phases = SimpleNamespace(
-            chosen=lambda task, subset: chosen or None,
+            find_choice=lambda task, subset: chosen or None,
             before=SimpleNamespace(
                 encoding=run.encoding,
                 checkpoint=checkpoint,
-                chosen=lambda task, subset: before or None,
+                find_choice=lambda task, subset: before or None,
             ),
         )
         return run

@@ -252,8 +252,8 @@ def test_preset_paper_goes_on_from_the_language_model(
     made = zero_shot()
     phases = Phases(plugins.load("encoding", "rope"), tmp_path / "results", "cpu", "fp32")
     assert made.start is not None
-    before, first = phases.trained(made.start, None, 0)
-    after, second = phases.trained(made, None, 0)
+    before, first = phases.train(made.start, None, 0)
+    after, second = phases.train(made, None, 0)
     assert (first.steps, second.steps) == (5, 3) and second.tokens == 3 * 2 * 512
     change = (before.lm_head.weight - after.lm_head.weight).abs().max()
     assert 0 < change < 1e-3  # three small steps from its weights

@@ -80,7 +80,7 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
 def planned(folder: Path, spec: str = "copying", **given: Any) -> Run:
     options = RunOptions(cache=folder, model={"layers": 1}, **given)
     factory = RunFactory(options, folder / "results")
-    return factory.run("tape" if options.origin else "fire", spec, 3)
+    return factory.make_from_specs("tape" if options.origin else "fire", spec, 3)
 
 
 def same_weights(one: Any, other: Any) -> bool:
@@ -98,7 +98,7 @@ def test_all_ranks_train_the_same_phases(
     run = planned(tmp_path, origin=origin, train={"lr": 0.125}, **adapt)
     ranks, limit = Together(), TimeLimit(5.0)
     phases = replace(run.phases, ranks=ranks, limit=limit)
-    model, found = phases.trained(run.resolved, subset, 3, choice=CHOICE)
+    model, found = phases.train(run.resolved, subset, 3, choice=CHOICE)
     assert found == TRAINED
     first, *before = list(trainings)
     assert len(before) == (origin is not None)
@@ -112,7 +112,8 @@ def test_all_ranks_train_the_same_phases(
         places.append((before[0], own, run.resolved.start, Candidate(0.125)))
         taken = copy_shared_weights(first.model, before[0].model.state_dict(), phases.encoding)  # type: ignore[arg-type]
         assert all(torch.equal(first.weights[name], taken[name]) for name in taken)
-        assert (own.checkpoint(run.resolved.start, subset, 3) / START).exists()
+        folder = own.checkpoint(run.resolved.start, subset, 3, Candidate(0.125))
+        assert (folder / START).exists()
     for told, own, task, choice in places:
         assert told.title == f"{own.encoding.label} · {subset or task.label} · train"
         assert (told.seed, told.device, told.precision) == (3, "cpu", "fp32")
@@ -147,7 +148,7 @@ def test_a_phase_alone_can_be_stopped_and_has_its_own_folder(
 ) -> None:
     run = planned(tmp_path)
     watch = Watch(TrainConfig(steps=9), lambda: 1.0, None)
-    model, _ = run.phases.trained(run.resolved, "copy", 4, folder=tmp_path / "own", watch=watch)
+    model, _ = run.phases.train(run.resolved, "copy", 4, folder=tmp_path / "own", watch=watch)
     (told,) = trainings
     assert (told.group, told.stop, told.limit) == (ProcessGroup(0, 1), watch, None)
     assert watch.model is model and told.weights is None
@@ -171,7 +172,7 @@ def test_a_trial_that_diverges_is_a_result_and_a_crash_is_none(
         assert (given["choice"], given["watch"].best) == (CHOICE, 0.75)
         raise error from cause
 
-    monkeypatch.setattr(Phases, "trained", fail)
+    monkeypatch.setattr(Phases, "train", fail)
     run = planned(tmp_path)
     arguments = (run.resolved, "copy", CHOICE, 1000, 0.75)
     if isinstance(cause or error, KeyError):
@@ -197,14 +198,14 @@ def test_a_later_phase_has_the_value_of_the_earlier_one(
     monkeypatch.setattr(Search, "choose", choose)
     run = planned(tmp_path, "mqar", tune=Tuning((0.25, 0.5)))
     task = replace(run.resolved, start=run.resolved if later else None)
-    assert run.phases._choose(run.phases._search(task), "part") == CHOICE
+    assert run.phases._run_search(run.phases._search_of(task), "part") == CHOICE
     assert asked == [("part", "of mqar None" if later else None)]
 
 
 def test_each_subset_has_its_own_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = {None: CHOICE, "part": Candidate(0.125)}
-    monkeypatch.setattr(Search, "chosen", lambda self, subset: chosen.get(subset))
-    monkeypatch.setattr(Phases, "_choose", lambda self, search, subset: f"searched {subset}")
+    monkeypatch.setattr(Search, "find_choice", lambda self, subset: chosen.get(subset))
+    monkeypatch.setattr(Phases, "_run_search", lambda self, search, subset: f"searched {subset}")
     phases = (run := planned(tmp_path, "mqar", tune=Tuning((0.25, 0.5)))).phases
     found = [phases.choose(run.resolved, subset) for subset in (None, "part", "other")]
     assert found == [*chosen.values(), "searched other"]
@@ -236,5 +237,5 @@ def test_a_failure_says_what_it_concerns(
     monkeypatch.setattr(sys.modules["pe_bench.train.training"], "ensure_trained", fail)
     run = planned(tmp_path)
     with pytest.raises(raised) as found:
-        run.phases.trained(run.resolved, subset, 3)
+        run.phases.train(run.resolved, subset, 3)
     assert error in (found.value, found.value.__cause__)

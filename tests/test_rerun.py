@@ -120,7 +120,7 @@ def planned(folder: Path, task: str = "copying:samples=3", **given: Any) -> Run:
     """Return a run of the user's own encoding that nothing has executed."""
     (folder / "mine.py").write_text(MINE.format(factor=1.0))
     factory = RunFactory(RunOptions(cache=folder / "cache", **given), folder / "results")
-    return factory.run(f"{folder}/mine.py", task, 3)
+    return factory.make_from_specs(f"{folder}/mine.py", task, 3)
 
 
 def record_of(run: Run, **changed: Any) -> RunRecord:

@@ -176,7 +176,7 @@ def test_a_value_of_the_encoding_is_chosen(tmp_path: Path) -> None:
     assert best.value == "100"
     kept = search(tmp_path).read()
     assert kept["values"] == {"all": "100"} and kept["lr"] == {"all": best.lr}
-    assert search(tmp_path).chosen(None) == best
+    assert search(tmp_path).find_choice(None) == best
 
 
 def test_what_is_left_out_cannot_be_chosen(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_training_goes_on_after_a_look_at_held_out_batches(
     model = Decoder(ModelConfig(layers=1, heads=1, width=4, mlp_width=4, vocab_size=5), Encoding)
     looks = []
 
-    def trained(*_: Any, watch: Watch, **__: Any) -> tuple[Decoder, TrainingResult]:
+    def train(*_: Any, watch: Watch, **__: Any) -> tuple[Decoder, TrainingResult]:
         watch.model = model.train()
         assert not watch(5, SOLVED / 3)  # solved in training, not on held-out batches
         looks.append(model.training)
@@ -371,7 +371,7 @@ def test_training_goes_on_after_a_look_at_held_out_batches(
         model.eval()
         return 0.75
 
-    monkeypatch.setattr(Phases, "trained", trained)
+    monkeypatch.setattr(Phases, "train", train)
     monkeypatch.setattr("pe_bench.runs.phases.held_out_loss", held_out)
     task = cast(ResolvedTask, SimpleNamespace(train=TrainConfig(steps=10)))
     phases = Phases(cast(Any, None), Path(), "cpu", "fp32")
@@ -445,7 +445,7 @@ def test_each_phase_has_its_own_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Search, "read", lambda self: kept)
     nothing: Any = None
     search = Search(nothing, nothing, Path())
-    assert search.chosen("near") == Candidate(1e-3, "1")
-    assert search.chosen("far") == Candidate(2e-3, "2")
-    assert search.chosen(None) == Candidate(3e-3, None)
-    assert search.chosen("absent") is None
+    assert search.find_choice("near") == Candidate(1e-3, "1")
+    assert search.find_choice("far") == Candidate(2e-3, "2")
+    assert search.find_choice(None) == Candidate(3e-3, None)
+    assert search.find_choice("absent") is None

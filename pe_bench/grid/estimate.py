@@ -203,7 +203,7 @@ def _with_shared(run: Run, parts: Parts, counted: set[Hashable]) -> float:
 def _is_trained(run: Run, start: ResolvedTask) -> bool:
     """Return whether the model that a run starts from exists. No search for a rate is started."""
     phases = run.phases.before
-    choice = phases.chosen(start, None)
+    choice = phases.find_choice(start, None)
     return choice is not None and phases.checkpoint(start, None, run.seed, choice).is_dir()
 
 

@@ -106,7 +106,7 @@ class RunFactory:
             logger=self.options.logger,
         )
 
-    def run(self, encoding: str, task: str, seed: int) -> Run:
+    def make_from_specs(self, encoding: str, task: str, seed: int) -> Run:
         """Return the run of two specs.
 
         Raises:

@@ -25,7 +25,7 @@ from pe_bench.runs.initial_weights import Adapted
 from pe_bench.runs.rate_search import Search
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.trials import Watch, held_out_loss
-from pe_bench.runs.tunable import built, values_to_try
+from pe_bench.runs.tunable import values_to_try, with_choice
 from pe_bench.system.cache_entries import CHECKPOINTS, OF, START
 from pe_bench.system.files import saving, slug
 from pe_bench.system.locks import locked
@@ -60,7 +60,7 @@ class Phases:
     logger: LoggerName | None = None
     limit: TimeLimit | None = None
 
-    def trained(
+    def train(
         self,
         task: ResolvedTask,
         subset: str | None,
@@ -70,7 +70,7 @@ class Phases:
         choice: Candidate | None = None,
         watch: Watch | None = None,
     ) -> tuple[Decoder, TrainingResult]:
-        """Return the trained model of a phase, from its checkpoint if there is one.
+        """Train the model of a phase and return it, or load it from its checkpoint.
 
         Args:
             task: the phase's task.
@@ -90,7 +90,7 @@ class Phases:
         choice = choice or self.choose(task, subset)
         batches = BatchStream(task, subset, seed)
         try:
-            model = task.make_model(built(self.encoding, choice), seed)
+            model = task.make_model(with_choice(self.encoding, choice), seed)
         except CRASHES as error:
             raise SharedFailure from error
         if watch:
@@ -114,6 +114,7 @@ class Phases:
         with saving(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock", title), classified(subset, batches):
+            self._keep_start(task, subset, seed)
             result = ensure_trained(
                 training,
                 self._store(folder, identity, task),
@@ -141,7 +142,7 @@ class Phases:
         subset, seed = phase.subset, phase.seed
         choice = Candidate(phase.lr, phase.value)
         phases, task = self._find(task, phase)
-        model = task.make_model(built(phases.encoding, choice), seed)
+        model = task.make_model(with_choice(phases.encoding, choice), seed)
         batches = BatchStream(task, subset, seed)
         config = replace(task.train, lr=choice.lr)
         store = phases._store(phase.folder, phase.identity, task)
@@ -171,6 +172,10 @@ class Phases:
             return replace(self, encoding=self.encoding.origin)
         return self
 
+    def start_task(self, task: ResolvedTask) -> ResolvedTask | None:
+        """Return the task of the earlier phase; None: none, or a checkpoint replaces it."""
+        return None if self.encoding.starts_from_checkpoint else task.start
+
     def start_subset(self, subset: str | None) -> str | None:
         """Return the subset of the model to start from: only adapted encodings have one."""
         return subset if isinstance(self.encoding, Adapted) else None
@@ -187,25 +192,31 @@ class Phases:
     ) -> Callable[[], Mapping[str, Tensor]] | None:
         """Return a function that trains the earlier phase and returns the weights it leads to.
 
-        None: there is no earlier phase, or the weights come from a checkpoint.
+        None: no earlier phase is trained.
         """
-        start = task.start
-        if start is None or self.encoding.starts_from_checkpoint:
+        start = self.start_task(task)
+        if start is None:
             return None
-        start_subset = self.start_subset(subset)
-        # Records of runs name the checkpoint that a phase starts from, so it is kept.
-        folder = self.before.checkpoint(start, start_subset, seed)
+
+        def weights() -> Mapping[str, Tensor]:
+            earlier, _ = self.before.train(start, self.start_subset(subset), seed)
+            if not isinstance(self.encoding, Adapted):
+                return earlier.state_dict()
+            return copy_shared_weights(model, earlier.state_dict(), self.encoding)
+
+        return weights
+
+    def _keep_start(self, task: ResolvedTask, subset: str | None, seed: int) -> None:
+        """Mark the checkpoint that a phase starts from: records of runs name it, so it is kept."""
+        start = self.start_task(task)
+        if start is None:
+            return
+        subset = self.start_subset(subset)
+        choice = self.before.choose(start, subset)
+        folder = self.before.checkpoint(start, subset, seed, choice)
         with contextlib.suppress(OSError):  # the cache may be read-only
             folder.mkdir(parents=True, exist_ok=True)
             (folder / START).touch()
-
-        def weights() -> Mapping[str, Tensor]:
-            before, _ = self.before.trained(start, start_subset, seed)
-            if not isinstance(self.encoding, Adapted):
-                return before.state_dict()
-            return copy_shared_weights(model, before.state_dict(), self.encoding)
-
-        return weights
 
     def _label_checkpoint(self, folder: Path, task: ResolvedTask, seed: int) -> None:
         """Write what a checkpoint of the cache belongs to, for people who look at the cache."""
@@ -216,15 +227,13 @@ class Phases:
                 (folder / OF).write_text(label, encoding="utf-8")
 
     def checkpoint(
-        self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate | None = None
+        self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate
     ) -> Path:
         """Return the folder in which this run and later ones find the model of a phase."""
         folder = task.task.context.cache / CHECKPOINTS
         return folder / self.identity(task, subset, seed, choice)
 
-    def identity(
-        self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate | None = None
-    ) -> str:
+    def identity(self, task: ResolvedTask, subset: str | None, seed: int, choice: Candidate) -> str:
         """Return a digest of every setting that determines the weights, and of the subset if any.
 
         It depends on the choice, but not on the search that led to it, so that another search finds
@@ -234,7 +243,6 @@ class Phases:
         settings = dict(task.settings)
         values: tuple[str, ...] = ()
         if task.tuning:
-            choice = choice or self.choose(task, subset)
             settings["train"] = {**settings["train"], "lr": choice.lr}
             if choice.value is not None:
                 values = (choice.value,)
@@ -254,44 +262,45 @@ class Phases:
             FirstStepFailure: the phase of one subset failed before its first step.
             FloatingPointError: no candidate is left for the phase of one subset.
         """
-        known = self.chosen(task, subset)
+        known = self.find_choice(task, subset)
         if known is not None:
             return known
-        search = self._search(task)
+        search = self._search_of(task)
         name = slug(f"{search.path.stem}-{subset or ''}")
         lock = task.task.context.cache / "tuning" / f"{name}.lock"
         with saving(lock.parent):
             lock.parent.mkdir(parents=True, exist_ok=True)
         with locked(lock, search.title(subset)):
-            return search.chosen(subset) or self._choose(search, subset)
+            return search.find_choice(subset) or self._run_search(search, subset)
 
-    def chosen(self, task: ResolvedTask, subset: str | None) -> Candidate | None:
+    def find_choice(self, task: ResolvedTask, subset: str | None) -> Candidate | None:
         """Return learning rate and option value of a phase; None: the search has not finished."""
         if task.tuning is None:
             return Candidate(task.train.lr)
-        return self._search(task).chosen(subset)
+        return self._search_of(task).find_choice(subset)
 
-    def choices(self, task: ResolvedTask) -> dict[str, Any] | None:
+    def read_search(self, task: ResolvedTask) -> dict[str, Any] | None:
         """Return the trials and the choices for a task; None without tuning."""
-        content = self._search(task).read() if task.tuning else {}
+        content = self._search_of(task).read() if task.tuning else {}
         return content or None
 
-    def _search(self, task: ResolvedTask) -> Search:
+    def _search_of(self, task: ResolvedTask) -> Search:
         identity = task.digest(self.encoding.label, self.encoding.version)
         path = tuning_path(self.results, task.label, self.encoding.label, identity)
         return Search(task, self.encoding, path)
 
-    def _choose(self, search: Search, subset: str | None) -> Candidate:
-        before = Candidate(0.0)  # choice of the earlier phase, whose option value does not change
+    def _run_search(self, search: Search, subset: str | None) -> Candidate:
+        """Return the choice of a search after its trials; the caller holds the lock."""
+        earlier = Candidate(0.0)  # choice of the earlier phase, whose option value does not change
         if search.task.start is not None:
-            before = self.before.choose(search.task.start, None)
+            earlier = self.before.choose(search.task.start, None)
         values = values_to_try(self.encoding, search.task)
 
         def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:
             return self._try(search.task, subset, candidate, seed, best)
 
         try:
-            best = search.choose(subset, values, attempt, default=before.value)
+            best = search.choose(subset, values, attempt, default=earlier.value)
         except FloatingPointError as error:
             if subset is None:
                 raise SharedFailure from error
@@ -320,7 +329,7 @@ class Phases:
 
         watch = Watch(task.train, held_out, best)
         try:
-            model, trained = self.trained(task, subset, seed, choice=candidate, watch=watch)
+            model, trained = self.train(task, subset, seed, choice=candidate, watch=watch)
         except (FloatingPointError, SharedFailure) as error:
             cause = error.__cause__ if isinstance(error, SharedFailure) else error
             if not isinstance(cause, FloatingPointError):

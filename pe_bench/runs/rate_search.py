@@ -64,7 +64,7 @@ class Search:
         kind = record_parts.SearchJson
         return read_if_intact(lambda: read_sealed(self.path, owner=self.path.stem, kind=kind)) or {}
 
-    def chosen(self, subset: str | None) -> Candidate | None:
+    def find_choice(self, subset: str | None) -> Candidate | None:
         """Return the chosen candidate of a phase; None: none has been chosen yet."""
         content = self.read()
         rate = content.get("lr", {}).get(_phase(subset))

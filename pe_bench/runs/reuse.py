@@ -24,9 +24,11 @@ def identify_models(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[s
     Returns:
         The digest of each model, by its subset; "" for a model for all subsets.
     """
-    return {
-        subset or "": phases.identity(resolved, subset, seed) for subset in resolved.model_subsets
-    }
+    found = {}
+    for subset in resolved.model_subsets:
+        choice = phases.choose(resolved, subset)
+        found[subset or ""] = phases.identity(resolved, subset, seed, choice)
+    return found
 
 
 def find_same(

@@ -34,7 +34,7 @@ from pe_bench.runs.run_record import (
 )
 from pe_bench.runs.timing_context import code_of
 from pe_bench.runs.trained_models import is_damaged, is_kept, keep, model_folder
-from pe_bench.runs.tunable import built
+from pe_bench.runs.tunable import with_choice
 from pe_bench.system import environment
 from pe_bench.system.cache_entries import CHECKPOINTS, drop_weights, limit_weights
 from pe_bench.system.console import info, warn
@@ -297,12 +297,12 @@ class Run:
         """Save the trained models in the run's folder, if the user asks for them."""
         for subset in self.missing_models():
             folder = self.files.work(subset) if subset else None
-            model, _ = self.phases.trained(self.resolved, subset, self.seed, folder=folder)
+            model, _ = self.phases.train(self.resolved, subset, self.seed, folder=folder)
             self._keep(model, subset)
 
     def _keep(self, model: Decoder, subset: str | None) -> None:
         folder = model_folder(self.folder, subset)
-        encoding = built(self.encoding, self.phases.choose(self.resolved, subset))
+        encoding = with_choice(self.encoding, self.phases.choose(self.resolved, subset))
         keep(model, folder, encoding, self.resolved.task.vocabulary)
 
     def _drop_weights(self, models: Mapping[str, str]) -> None:
@@ -331,7 +331,7 @@ class Run:
         task = self.resolved.task
         phase = subset if task.trains_each_subset else None
         folder = self.files.work(subset) if phase else None
-        model, trained = self.phases.trained(self.resolved, phase, self.seed, folder=folder)
+        model, trained = self.phases.train(self.resolved, phase, self.seed, folder=folder)
         if phase in self.missing_models():  # kept now: reading a large model again takes long
             self._keep(model, phase)
         found, seconds = evaluate(
@@ -365,6 +365,6 @@ class Run:
 def search_of(run: Run) -> tuple[str, str] | None:
     """Return the search for a learning rate that is left to do, which all seeds share; or None."""
     resolved = run.resolved
-    if all(run.phases.chosen(resolved, subset) for subset in resolved.model_subsets):
+    if all(run.phases.find_choice(resolved, subset) for subset in resolved.model_subsets):
         return None
     return run.encoding.label, resolved.digest()

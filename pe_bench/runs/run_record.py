@@ -146,12 +146,13 @@ def _find_start(
     resolved: ResolvedTask, phases: Phases, subset: str | None, seed: int
 ) -> TrainingResult | None:
     """Return the result of the phase that a task, or a subset of it, starts from."""
-    start = resolved.start
-    if start is None or phases.encoding.starts_from_checkpoint:
+    start = phases.start_task(resolved)
+    if start is None:
         return None
     phases = phases.before
-    identity = phases.identity(start, subset, seed)
-    return CheckpointStore(phases.checkpoint(start, subset, seed), identity).load_result()
+    choice = phases.choose(start, subset)
+    identity = phases.identity(start, subset, seed, choice)
+    return CheckpointStore(phases.checkpoint(start, subset, seed, choice), identity).load_result()
 
 
 def _find_adaptation(encoding: Plugin) -> dict[str, Any] | None:
@@ -176,7 +177,7 @@ def _find_tuning(resolved: ResolvedTask, phases: Phases) -> dict[str, Any] | Non
     """Return the chosen learning rates of the task and of the phase that it starts from."""
     found = {}
     for name, task in (("task", resolved), ("start", resolved.start)):
-        choices = phases.choices(task) if task else None
-        if choices:
-            found[name] = choices
+        search = phases.read_search(task) if task else None
+        if search:
+            found[name] = search
     return found or None

@@ -11,7 +11,7 @@ from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.resolve import ResolvedTask
 
 
-def built(encoding: Plugin, choice: Candidate) -> Plugin:
+def with_choice(encoding: Plugin, choice: Candidate) -> Plugin:
     """Return the encoding with the chosen value of its tunable option."""
     if choice.value is None:
         return encoding
@@ -36,7 +36,7 @@ def values_to_try(encoding: Plugin, task: ResolvedTask) -> Sequence[str]:
     found = []
     for value in tunable.values(task.model):
         try:
-            candidate = built(encoding, Candidate(0.0, show(value)))
+            candidate = with_choice(encoding, Candidate(0.0, show(value)))
             fits = task.task.skip(task.make_encoding(candidate)) is None
         except InputError:
             continue

@@ -108,7 +108,7 @@ class Worker:
         if key not in self.factories:
             self.factories[key] = RunFactory(spec.options, spec.results, spec.device)
         wanted = work.runs[number]
-        run = self.factories[key].run(wanted.encoding, wanted.task, wanted.seed)
+        run = self.factories[key].make_from_specs(wanted.encoding, wanted.task, wanted.seed)
         if run.folder.name != wanted.folder:
             raise ChangedError
         return run

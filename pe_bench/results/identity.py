@@ -24,6 +24,42 @@ def digest_settings(settings: Mapping[str, Any], *more: Any) -> str:
     return digest(without_defaults(settings), *more)
 
 
+def model_identity(
+    settings: Mapping[str, Any],
+    encoding: str,
+    version: str,
+    seed: int,
+    subset: str | None,
+    value: str | None = None,
+) -> str:
+    """Return a digest of every setting that determines weights, and the name of the subset if any.
+
+    Args:
+        settings: settings of the task, see `with_chosen_rate`.
+        encoding, version: label and version of the encoding.
+        seed: seed of weights and batches.
+        subset: the subset that the model is trained for; None: all subsets.
+        value: value that a search has chosen for an option of the encoding; None: its default.
+    """
+    values = () if value is None else (value,)
+    found = digest_settings(settings, encoding, version, seed, *values)
+    return found if subset is None else f"{found}/{slug(subset)}"
+
+
+def with_chosen_rate(
+    settings: Mapping[str, Any], rate: float, *, from_scratch: bool
+) -> dict[str, Any]:
+    """Return settings of a task with the learning rate that a search has chosen.
+
+    The weights do not depend on the search that led to the rate, so that another search finds the
+    trained model. Without `from_scratch`, they depend on the search of the earlier phase.
+    """
+    found = {**settings, "train": {**settings["train"], "lr": rate}}
+    if from_scratch:
+        del found["tune"]
+    return found
+
+
 def tuning_path(results: Path, task: str, encoding: str, identity: str) -> Path:
     """Return the path of the file with the chosen learning rates of an encoding.
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, ChangedError
 from pe_bench.registry.plugins import Plugin
-from pe_bench.results.identity import digest_settings, tuning_path
+from pe_bench.results.identity import model_identity, tuning_path, with_chosen_rate
 from pe_bench.runs.adaptation import copy_shared_weights
 from pe_bench.runs.batch_stream import BatchStream
 from pe_bench.runs.candidates import Candidate, Trial
@@ -240,17 +240,12 @@ class Phases:
         the trained model. If a phase starts from another one, it depends on the search of the
         earlier phase too.
         """
-        settings = dict(task.settings)
-        values: tuple[str, ...] = ()
+        settings, value = task.settings, None
         if task.tuning:
-            settings["train"] = {**settings["train"], "lr": choice.lr}
-            if choice.value is not None:
-                values = (choice.value,)
-            if task.start is None:
-                del settings["tune"]
-        encoding = self.encoding
-        digest = digest_settings(settings, encoding.label, encoding.version, seed, *values)
-        return digest if subset is None else f"{digest}/{slug(subset)}"
+            settings = with_chosen_rate(settings, choice.lr, from_scratch=task.start is None)
+            value = choice.value
+        label, version = self.encoding.label, self.encoding.version
+        return model_identity(settings, label, version, seed, subset, value)
 
     def choose(self, task: ResolvedTask, subset: str | None) -> Candidate:
         """Return learning rate and option value of a phase: the task's, or the search's choice.

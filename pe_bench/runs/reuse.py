@@ -5,11 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from pe_bench.errors import CRASHES
-from pe_bench.results.identity import digest, digest_settings
+from pe_bench.results.identity import (
+    digest,
+    digest_settings,
+    model_identity,
+    with_chosen_rate,
+)
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask
-from pe_bench.system.files import slug
 
 MEASURED = (
     *("environment", "finished", "subsets", "notes", "seconds", "peak_memory_bytes"),
@@ -86,14 +90,12 @@ def _models_of(record: RunRecord, subsets: Sequence[str | None]) -> Mapping[str,
     """Return the digests of a run's models; for earlier versions, computed from the settings."""
     if record.models:
         return record.models
+    label, version = record.encoding, record.encoding_version
     found = {}
     for subset in subsets:
-        settings = dict(record.settings)
+        settings = record.settings
         if "tune" in settings:
-            lr = (record.tuning or {})["task"]["lr"][subset or "all"]
-            settings["train"] = {**settings["train"], "lr": lr}
-            if settings["start"] is None:
-                del settings["tune"]
-        identity = digest_settings(settings, record.encoding, record.encoding_version, record.seed)
-        found[subset or ""] = identity if subset is None else f"{identity}/{slug(subset)}"
+            rate = (record.tuning or {})["task"]["lr"][subset or "all"]
+            settings = with_chosen_rate(settings, rate, from_scratch=settings["start"] is None)
+        found[subset or ""] = model_identity(settings, label, version, record.seed, subset)
     return found

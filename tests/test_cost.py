@@ -28,7 +28,7 @@ from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder, MakeEncoding
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
-from pe_bench.grid.cost import CostCounter, Phase, RunCost, find_phases
+from pe_bench.grid.cost import CostCounter, RunCost, TrainingShape, find_phases
 from pe_bench.grid.cost_rows import CostRow, GenerationCost, write_costs
 from pe_bench.grid.grid_cost import GridCost
 from pe_bench.grid.sizes import SIZES, VOCABULARY, choose_shape, count_parameters, read_size
@@ -460,7 +460,7 @@ def test_a_task_that_trains_each_subset_has_a_training_for_each(tmp_path: Path) 
 
 
 def test_a_run_costs_what_its_phases_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of_model(self: CostCounter, encoding: Plugin, phase: Phase) -> Any:
+    def of_model(self: CostCounter, encoding: Plugin, phase: TrainingShape) -> Any:
         size = phase.model.layers
         return SimpleNamespace(
             parameters=100 * size, kept=size, training=lambda length, rows: length + 1000 * rows
@@ -469,9 +469,9 @@ def test_a_run_costs_what_its_phases_cost(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(CostCounter, "of_model", of_model)
     base = TrainConfig(steps=10, batch_size=8, length=16)
     phases = [
-        Phase("large", replace(base, micro_batch=2), SHAPE.changed(layers=5)),
-        Phase("none", replace(base, steps=0), SHAPE.changed(layers=9)),
-        Phase("small", replace(base, micro_batch=99), SHAPE.changed(layers=1), times=3),
+        TrainingShape("large", replace(base, micro_batch=2), SHAPE.changed(layers=5)),
+        TrainingShape("none", replace(base, steps=0), SHAPE.changed(layers=9)),
+        TrainingShape("small", replace(base, micro_batch=99), SHAPE.changed(layers=1), times=3),
     ]
     found = CostCounter("fp32").of_run(plugins.load("encoding", "nope"), phases)
     assert found.parameters == 100  # of the last model that is trained
@@ -617,18 +617,18 @@ def test_costs_are_counted_for_each_preset_and_encoding(
     """A model of a given size has its vocabulary, and is not for the processor of `quick`."""
     train = {"quick": TrainConfig(steps=10, length=32), "mid": TrainConfig(steps=20, length=64)}
 
-    def phases(factory: RunFactory, spec: str) -> list[Phase]:
+    def phases(factory: RunFactory, spec: str) -> list[TrainingShape]:
         options = factory.options
         asked.append((options.preset, options.precision, spec))
-        before = Phase("before", TrainConfig(steps=0), SHAPE)
-        return [before, Phase(spec, train.get(options.preset, before.train), SHAPE)]
+        before = TrainingShape("before", TrainConfig(steps=0), SHAPE)
+        return [before, TrainingShape(spec, train.get(options.preset, before.train), SHAPE)]
 
-    def of_run(self: CostCounter, encoding: Plugin, phases: list[Phase]) -> RunCost:
+    def of_run(self: CostCounter, encoding: Plugin, phases: list[TrainingShape]) -> RunCost:
         if encoding.label == "alibi":
             raise InputError("it does not fit")
         return RunCost(phases[-1].model.vocab_size, phases[-1].train.steps, 1.0, 2.0)
 
-    def of_model(self: CostCounter, encoding: Plugin, phase: Phase) -> Any:
+    def of_model(self: CostCounter, encoding: Plugin, phase: TrainingShape) -> Any:
         return SimpleNamespace(
             max_position=100 if encoding.label == "rope" else None,
             weights=1000,

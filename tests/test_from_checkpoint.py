@@ -44,7 +44,7 @@ from pe_bench.runs.options import MovedPaths, RunOptions
 from pe_bench.runs.rate_search import TRAININGS
 from pe_bench.runs.rebuild import rebuild
 from pe_bench.runs.resolve import resolve
-from pe_bench.runs.run import search_of
+from pe_bench.runs.run import pending_search_key
 from pe_bench.runs.run_record import _find_adaptation, make_record
 from pe_bench.runs.sources import find_user_paths
 from pe_bench.runs.tuning import Tuning, default_rates
@@ -536,7 +536,7 @@ def test_seeds_share_a_search_that_is_planned_once() -> None:
         return SimpleNamespace(resolved=resolved, phases=phases, encoding=encoding)
 
     runs = [made("rope"), made("rope"), made("tape"), made("fire", finished=True)]
-    found = [search_of(run) for run in [*runs, made("nope", tuning=False)]]
+    found = [pending_search_key(run) for run in [*runs, made("nope", tuning=False)]]
     assert found == [*[("rope", "digest")] * 2, ("tape", "digest"), None, None]
 
 

@@ -25,7 +25,7 @@ from test_runner import toy as toy  # a fixture
 
 from pe_bench.errors import DataError, InputError
 from pe_bench.grid import grid, plan
-from pe_bench.grid.cost import CostCounter, Phase, RunCost, describe_training_cost
+from pe_bench.grid.cost import CostCounter, RunCost, TrainingShape, describe_training_cost
 from pe_bench.grid.display import Display
 from pe_bench.grid.estimate import Estimates, Parts, RunTimes
 from pe_bench.grid.execution import ExecutionOptions
@@ -416,7 +416,7 @@ def test_the_operations_of_a_plan_are_those_of_all_runs_and_phases(
 ) -> None:
     seen = []
 
-    def cost(self: CostCounter, encoding: Plugin, phases: Sequence[Phase]) -> RunCost:
+    def cost(self: CostCounter, encoding: Plugin, phases: Sequence[TrainingShape]) -> RunCost:
         seen.append([phase.times for phase in phases])
         return RunCost(1, 1, 1e15, 2e9)
 

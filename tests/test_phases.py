@@ -15,7 +15,8 @@ from pe_bench.config import TrainConfig
 from pe_bench.errors import ChangedError
 from pe_bench.runs.adaptation import copy_shared_weights
 from pe_bench.runs.candidates import Candidate, Trial
-from pe_bench.runs.distributed import Phase
+from pe_bench.runs.distributed import PhaseMessage
+from pe_bench.runs.early_stopping import EarlyStopping
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.failures import FirstStepFailure, SharedFailure
 from pe_bench.runs.options import RunOptions
@@ -24,7 +25,6 @@ from pe_bench.runs.rate_search import Search
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.run import Run
 from pe_bench.runs.run_record import make_record
-from pe_bench.runs.trials import Watch
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system.cache_entries import OF, START
 from pe_bench.system.time_limit import TimeLimit
@@ -43,9 +43,9 @@ class Together:
     strategy: Strategy = "ddp"
 
     def __init__(self) -> None:
-        self.told: list[Phase] = []
+        self.told: list[PhaseMessage] = []
 
-    def start(self, phase: Phase) -> AbstractContextManager[ProcessGroup]:
+    def start(self, phase: PhaseMessage) -> AbstractContextManager[ProcessGroup]:
         @contextmanager
         def enter() -> Iterator[ProcessGroup]:
             yield ProcessGroup(0, 2)
@@ -130,7 +130,7 @@ def test_all_ranks_train_the_same_phases(
     for told, (first, own, task, choice) in zip(ranks.told, places, strict=True):
         identity = own.identity(task, subset, 3, choice)
         folder = first.store.final.parent
-        assert told == Phase(identity, subset, 3, choice.lr, None, folder, resumes=True)
+        assert told == PhaseMessage(identity, subset, 3, choice.lr, None, folder, resumes=True)
         phases.follow(run.resolved, told, ProcessGroup(1, 2))
         followed.append(trainings[-1])
     for here, there in zip((place[0] for place in places), followed, strict=True):
@@ -147,11 +147,11 @@ def test_a_phase_alone_can_be_stopped_and_has_its_own_folder(
     tmp_path: Path, trainings: list[Any]
 ) -> None:
     run = planned(tmp_path)
-    watch = Watch(TrainConfig(steps=9), lambda: 1.0, None)
-    model, _ = run.phases.train(run.resolved, "copy", 4, folder=tmp_path / "own", watch=watch)
+    stopping = EarlyStopping(TrainConfig(steps=9), lambda: 1.0, None)
+    model, _ = run.phases.train(run.resolved, "copy", 4, folder=tmp_path / "own", stopping=stopping)
     (told,) = trainings
-    assert (told.group, told.stop, told.limit) == (ProcessGroup(0, 1), watch, None)
-    assert watch.model is model and told.weights is None
+    assert (told.group, told.stop, told.limit) == (ProcessGroup(0, 1), stopping, None)
+    assert stopping.model is model and told.weights is None
     assert told.store.final.parent == tmp_path / "own" and not (tmp_path / "own" / OF).exists()
     assert told.config == run.resolved.train and told.seed == 4
 
@@ -169,7 +169,7 @@ def test_a_trial_that_diverges_is_a_result_and_a_crash_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, cause: Exception | None
 ) -> None:
     def fail(self: Phases, *_: Any, **given: Any) -> Any:
-        assert (given["choice"], given["watch"].best) == (CHOICE, 0.75)
+        assert (given["choice"], given["stopping"].best) == (CHOICE, 0.75)
         raise error from cause
 
     monkeypatch.setattr(Phases, "train", fail)

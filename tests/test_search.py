@@ -28,11 +28,12 @@ from pe_bench.runs.candidates import (
     propose,
     tolerance,
 )
+from pe_bench.runs.early_stopping import EarlyStopping
+from pe_bench.runs.held_out_loss import held_out_loss
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.phases import Phases
 from pe_bench.runs.rate_search import EXTENSIONS, Search
 from pe_bench.runs.resolve import ResolvedTask, resolve
-from pe_bench.runs.trials import Watch, held_out_loss
 from pe_bench.runs.tunable import values_to_try
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system.sealed import write_sealed
@@ -253,25 +254,25 @@ def test_an_edge_that_is_not_left_is_recorded(
 
 def test_a_trial_ends_when_it_is_solved() -> None:
     held_out = iter([1.0, SOLVED / 3])  # the first stages are easier than the held-out batches
-    watch = Watch(TrainConfig(steps=100), lambda: next(held_out), None)
-    assert not watch(5, 1.0)
-    assert not watch(10, SOLVED / 3)
-    assert watch(15, SOLVED / 3) and watch.reason == "solved"
-    assert watch.halfway == SOLVED / 3
+    stopping = EarlyStopping(TrainConfig(steps=100), lambda: next(held_out), None)
+    assert not stopping(5, 1.0)
+    assert not stopping(10, SOLVED / 3)
+    assert stopping(15, SOLVED / 3) and stopping.reason == "solved"
+    assert stopping.halfway == SOLVED / 3
 
 
 @pytest.mark.parametrize(("loss", "ends"), [(0.39, False), (0.41, True)])
 def test_a_trial_ends_halfway_when_it_is_hopeless(loss: float, ends: bool) -> None:
-    watch = Watch(TrainConfig(steps=100), lambda: 1.0, 0.2)
-    assert not watch(45, 9.0) and watch.halfway == 9.0
-    assert watch(50, loss) == ends and watch.halfway == loss
-    assert watch.reason == ("hopeless" if ends else "")
-    assert watch(55, 9.0) == ends  # only once
+    stopping = EarlyStopping(TrainConfig(steps=100), lambda: 1.0, 0.2)
+    assert not stopping(45, 9.0) and stopping.halfway == 9.0
+    assert stopping(50, loss) == ends and stopping.halfway == loss
+    assert stopping.reason == ("hopeless" if ends else "")
+    assert stopping(55, 9.0) == ends  # only once
 
 
 def test_a_trial_that_is_resumed_late_has_no_loss_halfway(tmp_path: Path) -> None:
-    watch = Watch(TrainConfig(steps=100), lambda: 1.0, None)
-    assert not watch(90, 0.02) and watch.halfway is None
+    stopping = EarlyStopping(TrainConfig(steps=100), lambda: 1.0, None)
+    assert not stopping(90, 0.02) and stopping.halfway is None
     known = []  # later trials are compared with it
 
     def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:
@@ -299,12 +300,12 @@ def test_only_trials_of_the_first_seed_may_end_as_hopeless(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("loss", "ends"), [(1.59, False), (1.61, True)])
 def test_a_trial_of_text_is_hopeless_before_it_has_twice_the_loss(loss: float, ends: bool) -> None:
-    assert Watch(TrainConfig(steps=100), lambda: 1.0, 1.4)(50, loss) == ends
+    assert EarlyStopping(TrainConfig(steps=100), lambda: 1.0, 1.4)(50, loss) == ends
 
 
 def test_nothing_is_hopeless_without_another_trial_or_when_it_is_solved() -> None:
-    assert not Watch(TrainConfig(steps=100), lambda: 1.0, None)(50, 9.0)
-    assert not Watch(TrainConfig(steps=100), lambda: 1.0, 1e-6)(50, SOLVED)
+    assert not EarlyStopping(TrainConfig(steps=100), lambda: 1.0, None)(50, 9.0)
+    assert not EarlyStopping(TrainConfig(steps=100), lambda: 1.0, 1e-6)(50, SOLVED)
 
 
 def test_the_held_out_loss_is_a_mean_over_targets() -> None:
@@ -361,9 +362,9 @@ def test_training_goes_on_after_a_look_at_held_out_batches(
     model = Decoder(ModelConfig(layers=1, heads=1, width=4, mlp_width=4, vocab_size=5), Encoding)
     looks = []
 
-    def train(*_: Any, watch: Watch, **__: Any) -> tuple[Decoder, TrainingResult]:
-        watch.model = model.train()
-        assert not watch(5, SOLVED / 3)  # solved in training, not on held-out batches
+    def train(*_: Any, stopping: EarlyStopping, **__: Any) -> tuple[Decoder, TrainingResult]:
+        stopping.model = model.train()
+        assert not stopping(5, SOLVED / 3)  # solved in training, not on held-out batches
         looks.append(model.training)
         return model, TrainingResult(10, 0, 1.5, 0.25)
 

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from pe_bench.config import AdaptConfig, ModelConfig
-from pe_bench.grid.cost import CostCounter, Phase, phases_of
+from pe_bench.grid.cost import CostCounter, TrainingShape, phases_of
 from pe_bench.runs.rate_search import TRAININGS
-from pe_bench.runs.run import Run, search_of
+from pe_bench.runs.run import Run, pending_search_key
 from pe_bench.system.console import show_duration
 from pe_bench.train.threads import using_threads
 
@@ -60,11 +60,11 @@ def describe_work(runs: Sequence[Run], threads: int, lanes: int) -> str | None:
         evaluation = 0.0
         rows = resolved.task.evaluation_rows()
         if rows:
-            phase = Phase(resolved.label, resolved.train, resolved.model)
+            phase = TrainingShape(resolved.label, resolved.train, resolved.model)
             cost = costs.of_model(first.encoding, phase)
             evaluation = sum(count * cost.prefill(length) for length, count in rows.items())
         if training or evaluation:
-            searches = {search_of(run) for run in group} - {None}
+            searches = {pending_search_key(run) for run in group} - {None}
             training *= len(group) + TRAININGS * len(searches)
             evaluation *= len(group)
             trained += training

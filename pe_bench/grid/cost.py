@@ -27,8 +27,8 @@ second; measured on SCROLLS with `rope`."""
 
 
 @dataclass(frozen=True)
-class Phase:
-    """A training phase of a task.
+class TrainingShape:
+    """What determines the cost of a training phase of a task.
 
     Attributes:
         task: label of the task.
@@ -78,11 +78,11 @@ def assumed_speed(preset: str, precision: str) -> tuple[float, str]:
     return GPU_SPEED[precision], f"assumed for an H100 in {precision}, not measured"
 
 
-def phases_of(resolved: ResolvedTask) -> list[Phase]:
+def phases_of(resolved: ResolvedTask) -> list[TrainingShape]:
     """Return the training phases of a task whose data are available."""
     before = phases_of(resolved.start) if resolved.start else []
     times = len(resolved.model_subsets)
-    return [*before, Phase(resolved.label, resolved.train, resolved.model, times)]
+    return [*before, TrainingShape(resolved.label, resolved.train, resolved.model, times)]
 
 
 def describe_training_cost(runs: Sequence[Run]) -> str:
@@ -107,7 +107,7 @@ def describe_training_cost(runs: Sequence[Run]) -> str:
     )
 
 
-def find_phases(factory: RunFactory, spec: str, *, is_start: bool = False) -> list[Phase]:
+def find_phases(factory: RunFactory, spec: str, *, is_start: bool = False) -> list[TrainingShape]:
     """Return the training phases of a task; first the phase that it starts from, if any.
 
     Texts are neither read nor downloaded: the vocabulary size follows from the tokenizer.
@@ -131,10 +131,10 @@ def find_phases(factory: RunFactory, spec: str, *, is_start: bool = False) -> li
         model = (preset.model or ModelConfig()).changed(**options.model)
         words = vocab_size_of(options.tokenizer or preset.tokenizer)
         model = replace(model, vocab_size=words, train_length=train.length or model.train_length)
-        return [Phase(plugin.label, train, model)]
+        return [TrainingShape(plugin.label, train, model)]
     before = find_phases(factory, start, is_start=True)
     subsets = options.subsets or plugin.cls.all_subsets  # each one has a separate fine-tuning
-    return [*before, Phase(plugin.label, train, before[-1].model, len(subsets))]
+    return [*before, TrainingShape(plugin.label, train, before[-1].model, len(subsets))]
 
 
 class CostCounter:
@@ -148,7 +148,7 @@ class CostCounter:
         self.precision = precision
         self._counted: dict[tuple[str, ModelConfig, bool], ModelCost] = {}
 
-    def of_run(self, encoding: Plugin, phases: Sequence[Phase]) -> RunCost:
+    def of_run(self, encoding: Plugin, phases: Sequence[TrainingShape]) -> RunCost:
         """Return the cost of training an encoding.
 
         Args:
@@ -172,7 +172,7 @@ class CostCounter:
             memory = max(memory, kept)
         return RunCost(parameters, sum(phase.tokens for phase in phases), operations, memory)
 
-    def of_model(self, encoding: Plugin, phase: Phase) -> ModelCost:
+    def of_model(self, encoding: Plugin, phase: TrainingShape) -> ModelCost:
         """Return the cost of the model of a phase.
 
         Raises:

@@ -16,7 +16,7 @@ from pe_bench.results.record import RunRecord
 from pe_bench.results.store import EXPORTED, latest_copies, records_of_export
 from pe_bench.runs.rate_search import TRAININGS
 from pe_bench.runs.resolve import ResolvedTask
-from pe_bench.runs.run import Run, search_of
+from pe_bench.runs.run import Run, pending_search_key
 from pe_bench.system import environment
 from pe_bench.system.files import LARGEST, read_regular
 
@@ -193,7 +193,7 @@ def _with_shared(run: Run, parts: Parts, counted: set[Hashable]) -> float:
         if before not in counted and not _is_trained(run, resolved.start):
             seconds += parts.start
         counted.add(before)
-    search = search_of(run)
+    search = pending_search_key(run)
     if search is not None and search not in counted:
         seconds += parts.search
         counted.add(search)

@@ -7,7 +7,7 @@ from typing import Literal
 from pe_bench.checks.model_cost import ModelCost
 from pe_bench.config import ModelConfig
 from pe_bench.errors import CRASHES, InputError, describe_error
-from pe_bench.grid.cost import CostCounter, Phase, assumed_speed, find_phases
+from pe_bench.grid.cost import CostCounter, TrainingShape, assumed_speed, find_phases
 from pe_bench.grid.cost_rows import CostRow, GenerationCost
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
@@ -95,7 +95,7 @@ class GridCost:
             return self.precision
         return "fp32" if preset == "quick" and self.shape is None else "bf16"
 
-    def _shaped(self, phase: Phase) -> Phase:
+    def _shaped(self, phase: TrainingShape) -> TrainingShape:
         """Return a phase with the vocabulary of the given shape; its options have the rest.
 
         Raises:

@@ -9,7 +9,7 @@ from pe_bench.train.process_group import ProcessGroup, Strategy
 
 
 @dataclass(frozen=True)
-class Phase:
+class PhaseMessage:
     """A training phase of a run, as the first rank describes it to the others.
 
     Attributes:
@@ -42,6 +42,6 @@ class Ranks(Protocol):
     devices: int
     strategy: Strategy
 
-    def start(self, phase: Phase) -> AbstractContextManager[ProcessGroup]:
+    def start(self, phase: PhaseMessage) -> AbstractContextManager[ProcessGroup]:
         """Let the other ranks start a phase, and wait at the end until they have finished it."""
         ...

@@ -19,12 +19,13 @@ from pe_bench.results.identity import model_identity, tuning_path, with_chosen_r
 from pe_bench.runs.adaptation import copy_shared_weights
 from pe_bench.runs.batch_stream import BatchStream
 from pe_bench.runs.candidates import Candidate, Trial
-from pe_bench.runs.distributed import Phase, Ranks
+from pe_bench.runs.distributed import PhaseMessage, Ranks
+from pe_bench.runs.early_stopping import EarlyStopping
 from pe_bench.runs.failures import SharedFailure, classified
+from pe_bench.runs.held_out_loss import held_out_loss
 from pe_bench.runs.initial_weights import Adapted
 from pe_bench.runs.rate_search import Search
 from pe_bench.runs.resolve import ResolvedTask
-from pe_bench.runs.trials import Watch, held_out_loss
 from pe_bench.runs.tunable import values_to_try, with_choice
 from pe_bench.system.cache_entries import CHECKPOINTS, OF, START
 from pe_bench.system.files import saving, slug
@@ -68,7 +69,7 @@ class Phases:
         *,
         folder: Path | None = None,
         choice: Candidate | None = None,
-        watch: Watch | None = None,
+        stopping: EarlyStopping | None = None,
     ) -> tuple[Decoder, TrainingResult]:
         """Train the model of a phase and return it, or load it from its checkpoint.
 
@@ -78,7 +79,7 @@ class Phases:
             seed: seed of weights and batches.
             folder: folder for the checkpoints; None: the one that `checkpoint` returns.
             choice: learning rate and option value; None: the choice of the search.
-            watch: ends a trial early.
+            stopping: ends a trial early.
 
         Raises:
             SharedFailure: the model cannot be built, or a phase for all subsets failed.
@@ -93,13 +94,13 @@ class Phases:
             model = task.make_model(with_choice(self.encoding, choice), seed)
         except CRASHES as error:
             raise SharedFailure from error
-        if watch:
-            watch.model = model
+        if stopping:
+            stopping.model = model
         identity = self.identity(task, subset, seed, choice)
         if folder is None:
             folder = self.checkpoint(task, subset, seed, choice)
             self._label_checkpoint(folder, task, seed)
-        phase = Phase(identity, subset, seed, choice.lr, choice.value, folder)
+        phase = PhaseMessage(identity, subset, seed, choice.lr, choice.value, folder)
 
         def distributed(resumes: bool) -> AbstractContextManager[ProcessGroup]:
             if self.ranks is None:
@@ -121,12 +122,12 @@ class Phases:
                 initial_weights=self._initial_weights(task, subset, seed, model),
                 distributed=distributed,
                 logged=partial(open_logger, self.logger, self.results / FOLDER, log),
-                stop=watch if self.ranks is None else None,
+                stop=stopping if self.ranks is None else None,
                 limit=self.limit,
             )
         return model.to(self.device), result
 
-    def follow(self, task: ResolvedTask, phase: Phase, group: ProcessGroup) -> None:
+    def follow(self, task: ResolvedTask, phase: PhaseMessage, group: ProcessGroup) -> None:
         """Train a phase together with the first rank.
 
         Args:
@@ -149,7 +150,7 @@ class Phases:
         training = Training(model, batches, config, seed, self.device, self.precision)
         join_training(training, store, group=group, resumes=phase.resumes)
 
-    def _find(self, task: ResolvedTask, phase: Phase) -> "tuple[Phases, ResolvedTask]":
+    def _find(self, task: ResolvedTask, phase: PhaseMessage) -> "tuple[Phases, ResolvedTask]":
         """Return the `Phases` and the task that a phase belongs to.
 
         Raises:
@@ -317,14 +318,14 @@ class Phases:
         """Train a candidate and measure the model's loss on held-out batches."""
 
         def held_out() -> float:
-            assert watch.model is not None
-            loss = held_out_loss(watch.model, task, subset, self.device, self.precision)
-            watch.model.train()
+            assert stopping.model is not None
+            loss = held_out_loss(stopping.model, task, subset, self.device, self.precision)
+            stopping.model.train()
             return loss
 
-        watch = Watch(task.train, held_out, best)
+        stopping = EarlyStopping(task.train, held_out, best)
         try:
-            model, trained = self.train(task, subset, seed, choice=candidate, watch=watch)
+            model, trained = self.train(task, subset, seed, choice=candidate, stopping=stopping)
         except (FloatingPointError, SharedFailure) as error:
             cause = error.__cause__ if isinstance(error, SharedFailure) else error
             if not isinstance(cause, FloatingPointError):
@@ -336,6 +337,6 @@ class Phases:
             trained.loss,
             trained.seconds,
             trained.steps,
-            watch.halfway,
-            watch.reason,
+            stopping.halfway,
+            stopping.reason,
         )

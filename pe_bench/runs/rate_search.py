@@ -67,8 +67,8 @@ class Search:
     def find_choice(self, subset: str | None) -> Candidate | None:
         """Return the chosen candidate of a phase; None: none has been chosen yet."""
         content = self.read()
-        rate = content.get("lr", {}).get(_phase(subset))
-        value = content.get("values", {}).get(_phase(subset))
+        rate = content.get("lr", {}).get(_subset_key(subset))
+        value = content.get("values", {}).get(_subset_key(subset))
         return None if rate is None else Candidate(float(rate), value)
 
     def choose(
@@ -156,12 +156,12 @@ class Search:
 
     def tried(self, subset: str | None) -> list[tuple[Candidate, int]]:
         """Return the candidates and seeds of all trials of a phase."""
-        found = [t for t in self.read().get("tried", []) if t["phase"] == _phase(subset)]
+        found = [t for t in self.read().get("tried", []) if t["phase"] == _subset_key(subset)]
         return [(Candidate(trial["lr"], trial.get("value")), trial["seed"]) for trial in found]
 
     def _kept(self, subset: str | None, candidate: Candidate, seed: int) -> Trial | None:
         """Return the trial of an earlier call, if there is one."""
-        wanted = (_phase(subset), candidate.lr, candidate.value, seed)
+        wanted = (_subset_key(subset), candidate.lr, candidate.value, seed)
         names = [field.name for field in fields(Trial)]
         for found in self.read().get("tried", []):
             if (found["phase"], found["lr"], found.get("value"), found["seed"]) == wanted:
@@ -180,7 +180,7 @@ class Search:
             "option": self.encoding.cls.tunable.option if self.encoding.cls.tunable else None,
             "tried": [],
         }
-        entry = {"phase": _phase(subset), **asdict(candidate), "seed": seed, **asdict(trial)}
+        entry = {"phase": _subset_key(subset), **asdict(candidate), "seed": seed, **asdict(trial)}
         content["tried"].append(entry)
         write_sealed(self.path, content, owner=self.path.stem)
 
@@ -194,7 +194,7 @@ class Search:
             f"{self.title(subset)}: {best}, held-out loss {worst_losses(trials)[best]:.4g}"
             f"{', at the edge of the rates tried' if at_edge else ''} ({cost:g} trainings)"
         )
-        phase = _phase(subset)
+        phase = _subset_key(subset)
         content = self.read()
         content["lr"] = {**content.get("lr", {}), phase: best.lr}
         content["values"] = {**content.get("values", {}), phase: best.value}
@@ -209,5 +209,5 @@ def _best_halfway(trials: Iterable[Sequence[Trial]]) -> float | None:
     return min(finished, key=lambda trial: trial.finite_loss).halfway if finished else None
 
 
-def _phase(subset: str | None) -> str:
+def _subset_key(subset: str | None) -> str:
     return subset or "all"

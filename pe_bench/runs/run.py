@@ -362,8 +362,8 @@ class Run:
         return describe_costs(costs, each_subset=self.resolved.task.trains_each_subset)
 
 
-def search_of(run: Run) -> tuple[str, str] | None:
-    """Return the search for a learning rate that is left to do, which all seeds share; or None."""
+def pending_search_key(run: Run) -> tuple[str, str] | None:
+    """Return the key of a search that is left to do, which all seeds share; None: none is left."""
     resolved = run.resolved
     if all(run.phases.find_choice(resolved, subset) for subset in resolved.model_subsets):
         return None

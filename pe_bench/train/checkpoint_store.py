@@ -60,9 +60,9 @@ class CheckpointStore:
 
     def load_resume(self, model: nn.Module) -> TrainingState | None:
         """Load the weights of an interrupted training into a model; return its state, or None."""
-        return read_if_intact(lambda: self.read_resume(model))
+        return read_if_intact(lambda: self.load_resume_or_raise(model))
 
-    def read_resume(self, model: nn.Module) -> TrainingState:
+    def load_resume_or_raise(self, model: nn.Module) -> TrainingState:
         """Load the weights of an interrupted training into a model; return its state.
 
         Raises:

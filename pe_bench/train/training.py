@@ -122,5 +122,5 @@ def join_training(
         resumes: whether to start from the checkpoint.
     """
     adaptation_methods.prepare(training.model, training.config, training.seed)
-    state = store.read_resume(training.model) if resumes else None
+    state = store.load_resume_or_raise(training.model) if resumes else None
     train(training, group=group, state=state)

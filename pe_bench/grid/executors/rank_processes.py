@@ -12,7 +12,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from pe_bench.grid.executors.child import Child
 from pe_bench.grid.executors.work import Part, PartEnded, Work
-from pe_bench.runs.distributed import Phase
+from pe_bench.runs.distributed import PhaseMessage
 from pe_bench.system.stopping import LOST
 from pe_bench.train.process_group import TIMEOUT, ProcessGroup, Strategy, connect
 
@@ -53,7 +53,7 @@ class RankProcesses:
         self.index = index
 
     @contextlib.contextmanager
-    def start(self, phase: Phase) -> Iterator[ProcessGroup]:
+    def start(self, phase: PhaseMessage) -> Iterator[ProcessGroup]:
         """Let the other ranks start a phase, and wait at the end until they have finished it."""
         assert self.work is not None
         first = ProcessGroup(0, self.devices, self.strategy)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pe_bench.grid.spec import GridSpec
-from pe_bench.runs.distributed import Phase
+from pe_bench.runs.distributed import PhaseMessage
 from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.run import Run
 from pe_bench.system.console import Bar
@@ -64,7 +64,7 @@ class Part:
 
     work: Work
     index: int
-    phase: Phase
+    phase: PhaseMessage
     group: ProcessGroup
     port: int
 

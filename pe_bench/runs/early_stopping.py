@@ -1,19 +1,15 @@
-"""Trials of a search: when they end, and the loss of their models on held-out batches."""
+"""Early stopping of the trials of a search."""
 
 from collections.abc import Callable
 
-import torch
-
 from pe_bench.config import TrainConfig
-from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
 from pe_bench.runs.candidates import SOLVED
-from pe_bench.runs.resolve import ResolvedTask
 
 FAR = 0.2  # nats per target
 
 
-class Watch:
+class EarlyStopping:
     """Stopping rule that ends a trial as soon as its outcome is known.
 
     A trial is solved once its training loss and then its held-out loss are below half of SOLVED;
@@ -53,26 +49,3 @@ class Watch:
         if self.best is None:
             return False
         return loss > max(min(2 * self.best, self.best + FAR), SOLVED)
-
-
-@torch.inference_mode()
-def held_out_loss(
-    model: Decoder, task: ResolvedTask, subset: str | None, device: str, precision: str
-) -> float:
-    """Return the mean loss of a model on the targets of held-out batches, in nats."""
-    assert task.tuning is not None
-    model.eval()
-    autocast = torch.autocast(device, torch.bfloat16, enabled=precision == "bf16")
-    nats = 0.0
-    targets_seen = 0
-    for step in range(task.tuning.batches):
-        batch = task.batches.held_out_batch(subset, step)
-        size = task.train.micro_batch or len(batch.tokens)
-        slices = zip(batch.tokens.split(size), batch.targets.split(size), strict=True)
-        for tokens, targets in slices:  # (b, T) each
-            where = scored_tokens(targets)
-            with autocast:
-                losses = model.token_losses(tokens.to(device), targets, scored=where)
-            nats += float(losses.double().sum())
-            targets_seen += len(where)
-    return nats / max(1, targets_seen)

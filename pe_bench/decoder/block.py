@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -61,6 +62,18 @@ class Context:
         return k, v, positions if where is None else positions.with_keys(*where)
 
 
+class AttentionOutput(NamedTuple):
+    """Output of self-attention.
+
+    Attributes:
+        tokens: output for the residual connection, (B, T, C).
+        extra: attended extra values of the encoding, (B, H, T, E); None: it has no extra values.
+    """
+
+    tokens: Tensor
+    extra: Tensor | None
+
+
 class Attention(nn.Module):
     """Self-attention with the hooks of an encoding."""
 
@@ -88,8 +101,8 @@ class Attention(nn.Module):
 
     def forward(
         self, x: Tensor, encoding: Encoding, state: State, context: Context
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return mixed tokens, (B, T, C) -> (B, T, C), and attended extra values, (B, H, T, E)."""
+    ) -> AttentionOutput:
+        """Mix tokens, (B, T, C) -> (B, T, C), and the extra values of the encoding."""
         q = self._normalise(self.q_norm, self.q_proj(x))  # (B, H, T, D)
         k = self._normalise(self.k_norm, self.k_proj(x))  # (B, G, T, D)
         if self.query_scale != 1:
@@ -100,10 +113,10 @@ class Attention(nn.Module):
         factors = hooks.temperature(encoding, positions, len(x))  # (B or 1, H or 1, T)
         if factors is not None:
             q = (q * factors[..., None]).to(q.dtype)  # (B, H, T, D)
-        extra = hooks.extra_values(encoding, positions, len(x))  # (B, H or G, T, E)
-        if extra is not None:
-            v = repeat_heads(v, extra.shape[1])  # (B, H or G, T, D)
-            v = torch.cat([v, extra.to(v.dtype)], dim=-1)  # (B, H or G, T, D + E)
+        values = hooks.extra_values(encoding, positions, len(x))  # (B, H or G, T, E)
+        if values is not None:
+            v = repeat_heads(v, values.shape[1])  # (B, H or G, T, D)
+            v = torch.cat([v, values.to(v.dtype)], dim=-1)  # (B, H or G, T, D + E)
         # (B, G, S, D) and (B, G or H, S, D or D + E)
         k, v, positions = context.remember_visible(self.layer, k, v, positions)
         positions = hooks.prepare_product(encoding, k, positions)
@@ -119,11 +132,11 @@ class Attention(nn.Module):
             out = shifted_sparse_attention(q, k, v, terms, context.group, context.backend)
         else:
             out = attend(q, k, v, terms, backend=context.backend)
-        attended = None
-        if extra is not None:  # out is (B, H, T, D + E)
-            out, attended = out.split([v.shape[-1] - extra.shape[-1], extra.shape[-1]], dim=-1)
-        mixed = self.o_proj(out.transpose(1, 2).flatten(2))  # (B, T, C)
-        return mixed, attended
+        extra = None
+        if values is not None:  # out is (B, H, T, D + E)
+            size = values.shape[-1]
+            out, extra = out.split([v.shape[-1] - size, size], dim=-1)
+        return AttentionOutput(self.o_proj(out.transpose(1, 2).flatten(2)), extra)  # (B, T, C)
 
     def split_heads(self, x: Tensor) -> Tensor:
         """Split channels into heads: (B, T, heads D) -> (B, heads, T, D)."""
@@ -191,11 +204,13 @@ class Block(nn.Module):
         self, x: Tensor, encoding: Encoding, state: State, context: Context
     ) -> tuple[Tensor, State]:
         """Return the next layer's input, (B, T, C) -> (B, T, C), and its state."""
-        mixed, extra = self.self_attn(self.input_layernorm(x), encoding, state, context)
-        x = x + self.attention_output_norm(mixed)  # (B, T, C)
+        attended: AttentionOutput = self.self_attn(
+            self.input_layernorm(x), encoding, state, context
+        )
+        x = x + self.attention_output_norm(attended.tokens)  # (B, T, C)
         mlp_in = self.post_attention_layernorm(x)  # (B, T, C)
         mlp_out = self.mlp_output_norm(self.mlp(mlp_in))  # (B, T, C)
-        return x + mlp_out, hooks.update_state(encoding, state, extra, mlp_in, mlp_out)
+        return x + mlp_out, hooks.update_state(encoding, state, attended.extra, mlp_in, mlp_out)
 
 
 def run_block(

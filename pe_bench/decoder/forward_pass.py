@@ -6,7 +6,7 @@ from torch import Tensor
 
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend
-from pe_bench.decoder.block import Attention, Context
+from pe_bench.decoder.block import Attention, AttentionOutput, Context
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.documents import Documents
 from pe_bench.decoder.token_positions import find_positions
@@ -93,9 +93,9 @@ class ForwardPass:
             )
         state = self._states.get(layer, self._states.get(first))
         context = self._contexts[kind]
-        attended, extra = attention(self._split(x), encoding, state, context)
-        self._last = layer, encoding, extra
-        return self._join(attended)
+        attended: AttentionOutput = attention(self._split(x), encoding, state, context)
+        self._last = layer, encoding, attended.extra
+        return self._join(attended.tokens)
 
     def update_state(self, mlp_in: Tensor, mlp_out: Tensor) -> None:
         """Compute the state of the next layer, after the MLP of the layer that was called last.

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import BACKENDS, Backend, reason_against
-from pe_bench.decoder.block import Attention, Context
+from pe_bench.decoder.block import Attention, AttentionOutput, Context
 from pe_bench.decoder.forward_pass import ForwardPass
 from pe_bench.decoder.model import MakeEncoding
 from pe_bench.decoder.token_positions import check_position_ids
@@ -103,7 +103,7 @@ class AttentionLayer(nn.Module):
         positions = self._positions(x, tokens)
         state = hooks.prepare(self.encoding, x, positions) if state is None else state
         context = Context(positions, cache=None, backend=backend, trace=None)
-        attended: tuple[Tensor, Tensor | None] = self.attention(x, self.encoding, state, context)
+        attended: AttentionOutput = self.attention(x, self.encoding, state, context)
         return attended
 
     def backends(

@@ -36,7 +36,6 @@ from pe_bench.positions import Positions
 from pe_bench.pretrained.weights import make_empty
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
-from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.memory import BYTES_PER_PARAMETER
 from pe_bench.runs.options import RunOptions
 from pe_bench.text import download
@@ -445,17 +444,17 @@ def test_no_text_is_loaded(preset: str, monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(download, "_download", forbidden)
     monkeypatch.setattr(download, "hub_path", forbidden)
-    start, fine_tuning = find_phases(RunFactory(RunOptions(preset=preset)), "scrolls")
+    start, fine_tuning = find_phases(RunOptions(preset=preset), "scrolls")
     assert start.task.startswith("perplexity") and start.times == 1
     assert fine_tuning.times == 7 and fine_tuning.model == start.model
     two = RunOptions(preset=preset, subsets=("qasper", "quality"))
-    assert find_phases(RunFactory(two), "scrolls")[1].tokens == fine_tuning.tokens * 2 / 7
+    assert find_phases(two, "scrolls")[1].tokens == fine_tuning.tokens * 2 / 7
 
 
 def test_a_task_that_trains_each_subset_has_a_training_for_each(tmp_path: Path) -> None:
     for subsets, times in ((None, 2), (("reverse",), 1)):
         options = RunOptions(cache=tmp_path, subsets=subsets)
-        (phase,) = find_phases(RunFactory(options), "copying")
+        (phase,) = find_phases(options, "copying")
         assert phase.times == times
 
 
@@ -488,7 +487,7 @@ def test_options_change_the_phase_that_they_are_for() -> None:
         pretrain={"steps": 11, "length": 96},
         model={"layers": 3},
     )
-    start, fine_tuning = find_phases(RunFactory(options), "scrolls")
+    start, fine_tuning = find_phases(options, "scrolls")
     assert (start.train.steps, fine_tuning.train.steps) == (11, 7)
     for phase in (start, fine_tuning):
         shape = phase.model
@@ -498,7 +497,7 @@ def test_options_change_the_phase_that_they_are_for() -> None:
 @pytest.mark.slow
 def test_overrides_count() -> None:
     def operations(**options: Any) -> float:
-        phases = find_phases(RunFactory(RunOptions(**options)), "mqar")
+        phases = find_phases(RunOptions(**options), "mqar")
         return CostCounter("fp32").of_run(plugins.load("encoding", "nope"), phases).operations
 
     assert operations(train={"steps": 20}) == pytest.approx(2 * operations(train={"steps": 10}))
@@ -510,7 +509,7 @@ def test_overrides_count() -> None:
 def test_memory_grows_with_the_rows_at_once() -> None:
     def memory(rows: int) -> float:
         options = RunOptions(preset="mid", train={"micro_batch": rows})
-        phases = find_phases(RunFactory(options), "perplexity")
+        phases = find_phases(options, "perplexity")
         return CostCounter("bf16").of_run(plugins.load("encoding", "nope"), phases).memory
 
     assert memory(8) < memory(16) < 2 * memory(8)
@@ -617,8 +616,7 @@ def test_costs_are_counted_for_each_preset_and_encoding(
     """A model of a given size has its vocabulary, and is not for the processor of `quick`."""
     train = {"quick": TrainConfig(steps=10, length=32), "mid": TrainConfig(steps=20, length=64)}
 
-    def phases(factory: RunFactory, spec: str) -> list[TrainingShape]:
-        options = factory.options
+    def phases(options: RunOptions, spec: str) -> list[TrainingShape]:
         asked.append((options.preset, options.precision, spec))
         before = TrainingShape("before", TrainConfig(steps=0), SHAPE)
         return [before, TrainingShape(spec, train.get(options.preset, before.train), SHAPE)]

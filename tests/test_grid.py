@@ -372,10 +372,10 @@ def test_missing_data_are_a_complaint_where_the_task_is_named(
 ) -> None:
     open_task = RunFactory.task
 
-    def task(self: RunFactory, spec: str, *, is_start: bool = False) -> ResolvedTask:
+    def task(self: RunFactory, spec: str) -> ResolvedTask:
         if spec.startswith("mqar"):
             raise DataError("there is no folder pg19")
-        return open_task(self, spec, is_start=is_start)
+        return open_task(self, spec)
 
     def expand(specs: Sequence[str], kind: Kind) -> list[str]:
         return ["copying", "mqar"] if "all" in specs else [*specs]
@@ -398,8 +398,8 @@ def test_missing_parts_are_a_complaint_where_they_are_named(
 ) -> None:
     open_task = RunFactory.task
 
-    def task(self: RunFactory, spec: str, *, is_start: bool = False) -> ResolvedTask:
-        resolved = open_task(self, spec, is_start=is_start)
+    def task(self: RunFactory, spec: str) -> ResolvedTask:
+        resolved = open_task(self, spec)
         monkeypatch.setattr(resolved.task, "unavailable", {"reverse": "give it a file"})
         return resolved
 

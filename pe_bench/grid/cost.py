@@ -8,9 +8,9 @@ from pe_bench.checks.model_cost import ModelCost, measure
 from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
-from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.memory import BYTES_PER_PARAMETER
-from pe_bench.runs.resolve import ResolvedTask, find_start, preset_of
+from pe_bench.runs.options import RunOptions
+from pe_bench.runs.resolve import ResolvedTask, find_start, preset_of, resolve
 from pe_bench.runs.run import Run
 from pe_bench.system.console import show_duration
 from pe_bench.system.files import cache_folder
@@ -107,32 +107,30 @@ def describe_training_cost(runs: Sequence[Run]) -> str:
     )
 
 
-def find_phases(factory: RunFactory, spec: str, *, is_start: bool = False) -> list[TrainingShape]:
+def find_phases(options: RunOptions, spec: str) -> list[TrainingShape]:
     """Return the training phases of a task; first the phase that it starts from, if any.
 
     Texts are neither read nor downloaded: the vocabulary size follows from the tokenizer.
 
     Args:
-        factory: factory of the runs, with the options of the command.
+        options: options of the command.
         spec: name or file of the task, with options.
-        is_start: whether the task only provides the start of another one.
 
     Raises:
         InputError: bad input.
     """
-    options = factory.options
     plugin = plugins.load("task", spec, options.preset)
-    preset = preset_of(options, plugin, is_start)
+    preset = preset_of(options, plugin)
     start = find_start(options, plugin, preset)
     if start is None and preset.tokenizer == BYTES:
-        return phases_of(factory.task(spec, is_start=is_start))
-    train = replace(preset.train, **(options.pretrain if is_start else options.train))
+        return phases_of(resolve(options, spec))
+    train = replace(preset.train, **options.train)
     if start is None:
         model = (preset.model or ModelConfig()).changed(**options.model)
         words = vocab_size_of(options.tokenizer or preset.tokenizer)
         model = replace(model, vocab_size=words, train_length=train.length or model.train_length)
         return [TrainingShape(plugin.label, train, model)]
-    before = find_phases(factory, start, is_start=True)
+    before = find_phases(options.for_start(), start)
     subsets = options.subsets or plugin.cls.all_subsets  # each one has a separate fine-tuning
     return [*before, TrainingShape(plugin.label, train, before[-1].model, len(subsets))]
 

@@ -11,7 +11,6 @@ from pe_bench.grid.cost import CostCounter, TrainingShape, assumed_speed, find_p
 from pe_bench.grid.cost_rows import CostRow, GenerationCost
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
-from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import RunOptions
 from pe_bench.system.console import info, warn
 
@@ -63,7 +62,7 @@ class GridCost:
     def _rows_of_preset(self, spec: str, preset: str) -> list[CostRow]:
         precision = self._precision_of(preset)
         options = replace(self.options, preset=preset, precision=precision)
-        phases = [self._shaped(phase) for phase in find_phases(RunFactory(options), spec)]
+        phases = [self._shaped(phase) for phase in find_phases(options, spec)]
         if not any(phase.train.steps for phase in phases):
             info(f"{spec} · {preset}: trains nothing\n")
             return []

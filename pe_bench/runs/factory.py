@@ -48,7 +48,7 @@ class RunFactory:
         self.options = options
         self.results = results
         self.device = device
-        self._tasks: dict[tuple[str, bool], ResolvedTask] = {}
+        self._tasks: dict[str, ResolvedTask] = {}
 
     def encoding(self, spec: str) -> Plugin:
         """Return an encoding, completed with the options that a checkpoint gives it.
@@ -68,26 +68,25 @@ class RunFactory:
         # Workers build the same run from `given`, so it must not have the checkpoint's options.
         return replace(plugins.load("encoding", full), label=label, given=plugin.given)
 
-    def task(self, spec: str, *, is_start: bool = False) -> ResolvedTask:
+    def task(self, spec: str) -> ResolvedTask:
         """Return a task with its data opened.
 
         Args:
             spec: name or file of the task, with options.
-            is_start: whether the task only provides the start of another one.
 
         Raises:
             InputError: there is no such task, its data are missing, or an option does not fit it.
         """
-        if (spec, is_start) not in self._tasks:
+        if spec not in self._tasks:
             shape = self.origin.checkpoint.model if isinstance(self.origin, Pretrained) else None
-            task = resolve(self.options, spec, is_start=is_start, shape=shape)
+            task = resolve(self.options, spec, shape=shape)
             if task.task.measures_time:
                 task = task.under(self._conditions)
             made = task if self.origin is None else self._continue_from_origin(task, self.origin)
             # The first training, further training, or both may have a search.
             searched = replace(task, tuning=task.tuning or made.tuning)
-            self._tasks[spec, is_start] = replace(made, words=command_words(self._given, searched))
-        return self._tasks[spec, is_start]
+            self._tasks[spec] = replace(made, words=command_words(self._given, searched))
+        return self._tasks[spec]
 
     def adapted(self, encoding: Plugin, task: ResolvedTask) -> Plugin:
         """Return the encoding, or its adaptation of `origin`, for a task."""

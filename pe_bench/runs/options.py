@@ -1,7 +1,7 @@
 """The options of a command, common to all of its runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,6 +48,7 @@ class RunOptions:
     Attributes:
         precision: "fp32" or "bf16".
         cache: folder for downloads, tokenizers and checkpoints.
+        for_earlier_phase: whether `train` has the values of `pretrain`, as messages say.
 
     Raises:
         InputError: a field that does not exist, an unknown precision, or the package of the logger
@@ -105,6 +106,23 @@ class RunOptions:
     cache: Path = field(
         default_factory=cache_folder, metadata={"set_by": "the environment variable PE_BENCH_CACHE"}
     )
+    for_earlier_phase: bool = field(default=False, metadata={"set_by": "for_start"})
+
+    def for_start(self) -> "RunOptions":
+        """Return the options for a task that only provides the start of another one.
+
+        `pretrain` takes the place of `train`. Options for the tasks that the command names do not
+        apply: protocol, subsets, the learning rates to try, and data without the name of a task.
+        """
+        return replace(
+            self,
+            protocol="strict",
+            data={task: folder for task, folder in self.data.items() if task},
+            subsets=None,
+            tune=replace(self.tune, lr=()) if self.tune else None,
+            train=self.pretrain,
+            for_earlier_phase=True,
+        )
 
     def __post_init__(self) -> None:
         for one in options_of(type(self)):

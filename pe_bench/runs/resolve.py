@@ -105,26 +105,23 @@ class ResolvedTask:
         return digest_settings(self.settings, *more)
 
 
-def resolve(
-    options: RunOptions, spec: str, *, is_start: bool = False, shape: ModelConfig | None = None
-) -> ResolvedTask:
+def resolve(options: RunOptions, spec: str, *, shape: ModelConfig | None = None) -> ResolvedTask:
     """Return the task of a spec with its data opened, and the task that it starts from.
 
     Args:
         options: options of the command.
         spec: name or file of the task, with options.
-        is_start: whether the task only provides the start of another one.
         shape: shape of the checkpoint that models start from; None: they are trained here.
 
     Raises:
         InputError: an error that the user can correct.
     """
     plugin = plugins.load("task", spec, options.preset)
-    preset = preset_of(options, plugin, is_start)
+    preset = preset_of(options, plugin)
     if shape and preset.train.length is None:
         raise InputError(NO_CHECKPOINT)
     start = None if shape else _start(options, plugin, preset)
-    context = _context(options, plugin, preset, is_start, start)
+    context = _context(options, plugin, preset, start)
     if shape and not options.adapt.get("steps"):
         context = replace(context, untrained=True)
     with as_exception():
@@ -155,7 +152,7 @@ def resolve(
         "train": {k: v for k, v in asdict(task.train).items() if k not in ROUNDING_ONLY},
         "start": start.settings if start else None,
     }
-    tuning = _tuning(options, task.train, is_start)
+    tuning = _tuning(options, task.train)
     if tuning:
         settings["tune"] = tuning.settings
     return ResolvedTask(plugin.label, task, model, task.train, settings, start, tuning, given=spec)
@@ -202,7 +199,7 @@ def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask 
     spec = find_start(options, plugin, preset)
     if spec is None:
         return None
-    start = resolve(options, spec, is_start=True)
+    start = resolve(options.for_start(), spec)
     if not _is_language_model(start):
         raise InputError(
             f"{start.label} is not a language model: name one, such as perplexity:corpus=pg19"
@@ -210,8 +207,8 @@ def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask 
     return start
 
 
-def _tuning(options: RunOptions, config: TrainConfig, is_start: bool) -> Tuning | None:
-    """Return the rates to try for a task; the user's rates apply to tasks that the command names.
+def _tuning(options: RunOptions, config: TrainConfig) -> Tuning | None:
+    """Return the rates to try for a task: the user's, or multiples of the preset's rate.
 
     Raises:
         InputError: there is nothing to try.
@@ -219,7 +216,7 @@ def _tuning(options: RunOptions, config: TrainConfig, is_start: bool) -> Tuning 
     if options.tune is None or not config.steps:
         return None
     tune = replace(options.tune, values=options.tune.values and options.origin is None)
-    if tune.lr and not is_start:
+    if tune.lr:
         return tune
     if not config.lr:
         raise InputError("a learning rate of 0 has no multiples to search: give --tune.lr")
@@ -231,7 +228,7 @@ def without_effect(overrides: Mapping[str, Any]) -> list[str]:
     return [name for name in overrides if name != "length"]
 
 
-def preset_of(options: RunOptions, plugin: Plugin, is_start: bool) -> Preset:
+def preset_of(options: RunOptions, plugin: Plugin) -> Preset:
     """Return the task's preset.
 
     Raises:
@@ -243,26 +240,26 @@ def preset_of(options: RunOptions, plugin: Plugin, is_start: bool) -> Preset:
             f"there is no preset '{options.preset}'{suggest(options.preset, list(cls.presets))}; "
             f"there are {', '.join(cls.presets)}"
         )
-    if not is_start and options.protocol not in cls.protocols:
+    if options.protocol not in cls.protocols:
         raise InputError(
             f"there is no protocol '{options.protocol}'"
             f"{suggest(options.protocol, list(cls.protocols))}; there is "
             f"{', '.join(cls.protocols)}"
         )
-    return cls.preset(options.preset, _data(options, plugin, is_start))
+    return cls.preset(options.preset, _data(options, plugin))
 
 
-def _data(options: RunOptions, plugin: Plugin, is_start: bool) -> Path | None:
+def _data(options: RunOptions, plugin: Plugin) -> Path | None:
     """Return the folder that the user gave for a task, if any."""
     name = plugin.label.partition(":")[0]
-    return options.data.get(name, None if is_start else options.data.get(""))
+    return options.data.get(name, options.data.get(""))
 
 
 def _context(
-    options: RunOptions, plugin: Plugin, preset: Preset, is_start: bool, start: ResolvedTask | None
+    options: RunOptions, plugin: Plugin, preset: Preset, start: ResolvedTask | None
 ) -> TaskContext:
     """Return the context of a task."""
-    overrides = dict(options.pretrain if is_start else options.train)
+    overrides = dict(options.train)
     if preset.train.length is None and "length" in overrides:
         known = ", ".join(option.name for option in plugins.plugin_options(plugin.cls))
         raise InputError(
@@ -274,15 +271,15 @@ def _context(
     try:
         train = replace(preset.train, **overrides)
     except InputError as error:
-        raise InputError(f"pre{error}" if is_start else str(error)) from None
+        raise InputError(f"pre{error}" if options.for_earlier_phase else str(error)) from None
     return TaskContext(
         preset=options.preset,
-        protocol="strict" if is_start else options.protocol,
+        protocol=options.protocol,
         train=train,
-        data=_data(options, plugin, is_start),
+        data=_data(options, plugin),
         tokenizer=options.tokenizer or preset.tokenizer,
         cache=options.cache,
-        subsets=None if is_start else options.subsets,
+        subsets=options.subsets,
         start=start.task if start else None,
         hold_out=options.tune is not None,
     )

@@ -231,7 +231,7 @@ def test_work_that_runs_share_counts_once(tmp_path: Path) -> None:
 
         run.phases = SimpleNamespace(
             find_choice=lambda task, subset: chosen or None,
-            before=SimpleNamespace(
+            start_phases=SimpleNamespace(
                 encoding=run.encoding,
                 checkpoint=checkpoint,
                 find_choice=lambda task, subset: before or None,

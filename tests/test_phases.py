@@ -107,7 +107,7 @@ def test_all_ranks_train_the_same_phases(
     places = [(first, phases, run.resolved, CHOICE)]
     if origin:
         assert run.resolved.start is not None
-        own = phases.before
+        own = phases.start_phases
         assert own.encoding.label == "rope" and before[0].config.lr == 0.125
         places.append((before[0], own, run.resolved.start, Candidate(0.125)))
         taken = copy_shared_weights(first.model, before[0].model.state_dict(), phases.encoding)  # type: ignore[arg-type]

@@ -176,7 +176,7 @@ def shared_training(planned: PlannedRun) -> Hashable:
     if resolved.tuning:
         return run.encoding.label, start or resolved.digest()
     if start:
-        return run.phases.before.encoding.label, run.seed, start
+        return run.phases.start_phases.encoding.label, run.seed, start
     return run.title
 
 

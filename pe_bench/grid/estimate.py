@@ -189,10 +189,10 @@ def _with_shared(run: Run, parts: Parts, counted: set[Hashable]) -> float:
     seconds = parts.alone
     resolved = run.resolved
     if resolved.start:
-        before = (run.phases.before.encoding.label, resolved.start.digest(), run.seed)
-        if before not in counted and not _is_trained(run, resolved.start):
+        shared = (run.phases.start_phases.encoding.label, resolved.start.digest(), run.seed)
+        if shared not in counted and not _is_trained(run, resolved.start):
             seconds += parts.start
-        counted.add(before)
+        counted.add(shared)
     search = pending_search_key(run)
     if search is not None and search not in counted:
         seconds += parts.search
@@ -202,7 +202,7 @@ def _with_shared(run: Run, parts: Parts, counted: set[Hashable]) -> float:
 
 def _is_trained(run: Run, start: ResolvedTask) -> bool:
     """Return whether the model that a run starts from exists. No search for a rate is started."""
-    phases = run.phases.before
+    phases = run.phases.start_phases
     choice = phases.find_choice(start, None)
     return choice is not None and phases.checkpoint(start, None, run.seed, choice).is_dir()
 

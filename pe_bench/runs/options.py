@@ -23,10 +23,10 @@ def read_data(words: Sequence[str]) -> dict[str, Path]:
     Raises:
         InputError: there is no such task.
     """
-    return dict(_read_place(word) for word in words)
+    return dict(_read_data_folder(word) for word in words)
 
 
-def _read_place(word: str) -> tuple[str, Path]:
+def _read_data_folder(word: str) -> tuple[str, Path]:
     task, equals, folder = word.partition("=")
     if not equals or Path(word).exists():
         return "", Path(word)

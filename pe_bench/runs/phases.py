@@ -158,7 +158,7 @@ class Phases:
         """
         found: ResolvedTask | None = task
         while found is not None:
-            for phases in (self, self.before):
+            for phases in (self, self.start_phases):
                 choice = Candidate(phase.lr, phase.value)
                 identity = phases.identity(found, phase.subset, phase.seed, choice)
                 if identity == phase.identity:
@@ -167,7 +167,7 @@ class Phases:
         raise ChangedError
 
     @property
-    def before(self) -> "Phases":
+    def start_phases(self) -> "Phases":
         """Phases of the model to start from, with the origin instead of an adapted encoding."""
         if isinstance(self.encoding, Adapted):
             return replace(self, encoding=self.encoding.origin)
@@ -200,10 +200,10 @@ class Phases:
             return None
 
         def weights() -> Mapping[str, Tensor]:
-            earlier, _ = self.before.train(start, self.start_subset(subset), seed)
+            start_model, _ = self.start_phases.train(start, self.start_subset(subset), seed)
             if not isinstance(self.encoding, Adapted):
-                return earlier.state_dict()
-            return copy_shared_weights(model, earlier.state_dict(), self.encoding)
+                return start_model.state_dict()
+            return copy_shared_weights(model, start_model.state_dict(), self.encoding)
 
         return weights
 
@@ -213,8 +213,8 @@ class Phases:
         if start is None:
             return
         subset = self.start_subset(subset)
-        choice = self.before.choose(start, subset)
-        folder = self.before.checkpoint(start, subset, seed, choice)
+        choice = self.start_phases.choose(start, subset)
+        folder = self.start_phases.checkpoint(start, subset, seed, choice)
         with contextlib.suppress(OSError):  # the cache may be read-only
             folder.mkdir(parents=True, exist_ok=True)
             (folder / START).touch()
@@ -287,16 +287,17 @@ class Phases:
 
     def _run_search(self, search: Search, subset: str | None) -> Candidate:
         """Return the choice of a search after its trials; the caller holds the lock."""
-        earlier = Candidate(0.0)  # choice of the earlier phase, whose option value does not change
+        # A later phase keeps the option value of the start.
+        start_choice = Candidate(0.0)
         if search.task.start is not None:
-            earlier = self.before.choose(search.task.start, None)
+            start_choice = self.start_phases.choose(search.task.start, None)
         values = values_to_try(self.encoding, search.task)
 
         def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:
             return self._try(search.task, subset, candidate, seed, best)
 
         try:
-            best = search.choose(subset, values, attempt, default=earlier.value)
+            best = search.choose(subset, values, attempt, default=start_choice.value)
         except FloatingPointError as error:
             if subset is None:
                 raise SharedFailure from error

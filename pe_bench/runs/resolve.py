@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pe_bench import decoder
-from pe_bench.config import ROUNDING_ONLY, ModelConfig, TrainConfig
+from pe_bench.config import ROUNDING_ONLY, AdaptConfig, ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError, as_exception, suggest
@@ -70,6 +70,11 @@ class ResolvedTask:
     def model_subsets(self) -> Sequence[str | None]:
         """The subset of each trained model; None stands for one model for all subsets."""
         return self.task.subsets if self.task.trains_each_subset else (None,)
+
+    @property
+    def is_adapted(self) -> bool:
+        """Whether an encoding continues from a model of this task that another one has trained."""
+        return isinstance(self.train, AdaptConfig)
 
     def make_encoding(self, encoding: Plugin, layer: int = 0) -> Encoding:
         """Return an instance of an encoding for one layer of this task's model."""

@@ -115,7 +115,7 @@ def describe_costs(costs: Mapping[str, Mapping[str, Any]], *, each_subset: bool)
 
 def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[str, Any] | None:
     """Return the cost of the phase that the task starts from."""
-    trained = _find_start(resolved, phases, None, seed)
+    trained = _load_start_result(resolved, phases, None, seed)
     return trained.cost() if trained else None
 
 
@@ -132,24 +132,24 @@ def find_curves(
         trained: result of the model's last phase, called "task" in the keys. The phase that it
             starts from is called "start".
     """
-    before = phases.start_subset(subset)
-    start = _find_start(resolved, phases, before, seed)
+    start_subset = phases.start_subset(subset)
+    start = _load_start_result(resolved, phases, start_subset, seed)
     curves: dict[Key, LearningCurve] = {}
     if start and start.curve:
-        curves["start", before or ""] = start.curve
+        curves["start", start_subset or ""] = start.curve
     if trained.curve:
         curves["task", subset or ""] = trained.curve
     return curves
 
 
-def _find_start(
+def _load_start_result(
     resolved: ResolvedTask, phases: Phases, subset: str | None, seed: int
 ) -> TrainingResult | None:
-    """Return the result of the phase that a task, or a subset of it, starts from."""
+    """Load the result of the training that a task, or a subset of it, starts from."""
     start = phases.start_task(resolved)
     if start is None:
         return None
-    phases = phases.before
+    phases = phases.start_phases
     choice = phases.choose(start, subset)
     identity = phases.identity(start, subset, seed, choice)
     return CheckpointStore(phases.checkpoint(start, subset, seed, choice), identity).load_result()

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from pe_bench.config import AdaptConfig
 from pe_bench.errors import InputError
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, without_effect
@@ -39,7 +38,7 @@ def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
 
 def _starts_from_another(resolved: ResolvedTask) -> bool:
     """Return whether a task starts from another one; one that is adapted starts from itself."""
-    if isinstance(resolved.train, AdaptConfig) and resolved.start:
+    if resolved.is_adapted and resolved.start:
         resolved = resolved.start
     return resolved.start is not None
 

@@ -231,10 +231,10 @@ class Task:
 
     @cached_property
     def subsets(self) -> tuple[str, ...]:
-        """Subsets of this run.
+        """Subsets of this run, in the order of `all_subsets`.
 
         Raises:
-            InputError: the user named a subset that does not exist.
+            InputError: the user named a subset that does not exist, or named one twice.
         """
         quick = self.quick_subsets if self.context.preset == "quick" else ()
         named = self.context.subsets or quick or self.all_subsets
@@ -244,7 +244,9 @@ class Task:
                 hint = suggest(name, list(self.all_subsets))
                 known = ", ".join(self.all_subsets)
                 raise InputError(f"there is no subset '{name}'{hint}; there are {known}")
-        return chosen
+            if chosen.count(name) > 1:
+                raise InputError(f"the subset '{name}' is named twice: name it once")
+        return tuple(name for name in self.all_subsets if name in chosen)
 
     @cached_property
     def views(self) -> tuple[View, ...]:

@@ -165,7 +165,7 @@ def test_files_that_are_not_text_are_named(
     files = {f"train/{i}.jsonl.zst": b"\x28\xb5\x2f\xfd" for i in range(7)}
     files |= {"test/b.txt": PAGE.encode("utf-16"), "train/.hidden": b"\xff"}
     files |= {"test/c.txt": "ASCII only".encode("utf-16-le")}  # which is valid UTF-8
-    corpus = folder_corpus(write(tmp_path, {"train/a": PAGE, "test/a": PAGE, **files}))
+    corpus = folder_corpus(write(tmp_path, {"train/a": PAGE, "test/a": f"another {PAGE}", **files}))
     assert names(corpus)["train"] == ["train/a"]
     first, second = capsys.readouterr().err.splitlines()
     some = ", ".join(f"train/{i}.jsonl.zst" for i in range(5))
@@ -181,7 +181,7 @@ def test_links_that_are_not_followed_are_named(
 ) -> None:
     corpus_folder = tmp_path / "corpus"
     write(tmp_path / "other", {"c": PAGE})
-    write(corpus_folder, {"train/a": PAGE, "test/a": PAGE})
+    write(corpus_folder, {"train/a": PAGE, "test/a": f"another {PAGE}"})
     (corpus_folder / "train/more").symlink_to(tmp_path / "other")
     (corpus_folder / "train/lost").symlink_to(tmp_path / "nowhere")
     (corpus_folder / "train/.git").symlink_to(tmp_path / "other")
@@ -257,6 +257,17 @@ def test_a_copy_cannot_be_in_train_and_test(tmp_path: Path) -> None:
     files = {f"{i}.txt": f"{i % 5} {PAGE}" for i in range(50)}
     corpus = folder_corpus(write(tmp_path, files))
     assert [len(files) for files in names(corpus).values()] == [3, 1, 1]
+
+
+def test_copies_of_training_files_in_the_test_part_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {f"{part}/{i}.txt": f"{i} {PAGE}" for i in (1, 2, 3) for part in ("train", "test")}
+    files["test/3.txt"] = f"4 {PAGE}"
+    folder_corpus(write(tmp_path, files))
+    assert "2 of 3 test files are also in the training part, such as test/1.txt: remove" in (
+        " ".join(capsys.readouterr().err.split())
+    )
 
 
 @pytest.mark.parametrize(

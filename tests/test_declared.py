@@ -57,6 +57,10 @@ def test_a_broken_declaration_fails_this_task_only(
     ("row", "sentence"),
     [
         ('Measurement(subset, "right", "fifty", 5)', "the value 'fifty', which must be a number"),
+        (
+            'Measurement(subset, "right", 250.0, 5, ci_low=247.2, ci_high=100.0)',
+            "has 250, outside of its interval 247.2 to 100",
+        ),
         ('Measurement(subset, "right", True, 5)', "the value True, which must be a number"),
         ('Measurement(subset, "right", float("nan"), 5)', "the value nan, which must be a number"),
         ('Measurement(subset, "score", float("inf"), 5)', "has inf %, but a score is 0 to 100 %"),
@@ -69,7 +73,7 @@ def test_a_broken_declaration_fails_this_task_only(
         ('Measurement(subset, "right", 1.0, 5, status="best")', "the status 'best', which must be"),
         ('Measurement(subset + "\\n", "right", 1.0, 5)', "must be one line without control"),
         ('("a", 50.0)', "a row must be a Measurement, not ('a', 50.0)"),
-        (f"{ROWS}, {ROWS}", "occurs twice: a place needs one number"),
+        (f"{ROWS}, {ROWS}", "occurs twice: give it one number"),
     ],
 )
 def test_a_number_that_cannot_be_stored_fails_the_run(
@@ -100,4 +104,22 @@ def test_a_batch_without_targets_is_no_training(batch: str, toy: Toy, tmp_path: 
     code = TASK.replace(f"{tokens}, {tokens}", f"torch.ones({batch}.shape).long(), {batch}")
     (tmp_path / "toy.py").write_text(code)
     assert toy()[0] == 2
-    assert "the first batch has no target" in record(tmp_path)[0]["reason"]
+    assert "the batch of step 0 has no target" in record(tmp_path)[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("later", "sentence"),
+    [
+        ("torch.full((2, 8), -100)", "the batch of step 1 has no target"),
+        ("torch.ones(2, 9).long()", "the batch of step 1 has 9 tokens and `train_length` is 8"),
+    ],
+)
+def test_every_batch_is_checked(later: str, sentence: str, toy: Toy, tmp_path: Path) -> None:
+    code = TASK.replace(
+        "        return Batch(torch.ones(2, 8",
+        f"        if step:\n            return Batch(torch.ones({later}.shape).long(), {later})\n"
+        "        return Batch(torch.ones(2, 8",
+    )
+    (tmp_path / "toy.py").write_text(code)
+    assert toy()[0] == 2
+    assert sentence in record(tmp_path)[0]["reason"]

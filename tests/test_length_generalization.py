@@ -1,5 +1,7 @@
 """The base class of synthetic tasks: means over points, the gate, resuming."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +18,17 @@ from pe_bench.api import (
     Batch,
     Column,
     Curve,
+    Decoder,
     EvalPoint,
     Headline,
     Heatmap,
     InputError,
+    Items,
     LengthGeneralizationTask,
     Measurement,
+    Metric,
     Preset,
+    Scores,
     Sequences,
     TrainConfig,
     Turn,
@@ -330,3 +336,68 @@ def test_wrong_points_are_refused(point: EvalPoint, message: str, tmp_path: Path
 
     with pytest.raises(InputError, match=message):
         make_task(Wrong, tmp_path).train_length  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["in-distribution", "one-out-of-distribution", "very-far"])
+def test_a_group_is_no_split(name: str, tmp_path: Path) -> None:
+    class Groups(Echo):
+        def eval_points(self, subset: str) -> list[EvalPoint]:
+            return [*super().eval_points(subset)[:3], EvalPoint(5, split=OOD, groups=(name,))]
+
+    with pytest.raises(InputError, match=f"a point in the group '{name}', the name of the mean"):
+        _ = make_task(Groups, tmp_path).train_length
+
+
+def test_a_point_is_in_a_group_once(tmp_path: Path) -> None:
+    class Twice(Echo):
+        def eval_points(self, subset: str) -> list[EvalPoint]:
+            return [EvalPoint(1, split=ID, groups=("odd", "odd"))]
+
+    with pytest.raises(InputError, match="one has a point 2 times in the group 'odd'"):
+        _ = make_task(Twice, tmp_path).train_length
+
+
+def test_a_shorter_point_with_longer_rows_is_refused(tmp_path: Path) -> None:
+    class Longer(Echo):
+        def items(self, subset: str, point: EvalPoint) -> Sequences:
+            text = [FIRST] * (9 if point.length == 1 else point.length)
+            return collate([[Turn([*text, FIRST + 3], [*text, END])]])
+
+    task = make_task(Longer, tmp_path)
+    with pytest.raises(InputError, match="items of one have 20 tokens and `max_eval_tokens` is"):
+        measure(task, echo({0: 9, 1: 9}), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["point_metrics", "headline"])
+def test_lower_scores_have_no_gate(name: str, tmp_path: Path) -> None:
+    class Errors(Echo):
+        metrics = {"errors": Metric("errors", "%", higher_is_better=False)}
+
+    wrong = ("errors",) if name == "point_metrics" else Headline("errors", OOD)
+    setattr(Errors, name, wrong)
+    with pytest.raises(InputError, match="lower values of errors are better, but the gate"):
+        make_task(Errors, tmp_path)
+
+
+def test_partial_credit_is_kept(tmp_path: Path) -> None:
+    class Half(Echo):
+        def score(self, model: Decoder, items: Sequence[Sequences]) -> list[Scores]:
+            return [replace(each, exact=each.exact / 2) for each in super().score(model, items)]
+
+    task = make_task(Half, tmp_path)
+    found = {row.value for row in measure(task, echo({0: 9, 1: 9}), tmp_path)}
+    assert found == {50.0}
+
+
+def test_a_task_gives_its_metric_a_unit(tmp_path: Path) -> None:
+    class Points(Echo):
+        point_metrics = ("score",)
+        headline = Headline("score", OOD)
+        metrics = {"score": Metric("game score", "points", higher_is_better=True)}
+
+        def measure(self, subset: str, point: EvalPoint, scores: Scores) -> list[Items]:
+            return [Items(subset, "score", np.array([240.0, 260.0]), length=point.length)]
+
+    task = make_task(Points, tmp_path)
+    for row in measure(task, echo({0: 9, 1: 9}), tmp_path):
+        assert row.ci_low < row.value == 250 < row.ci_high

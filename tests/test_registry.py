@@ -56,7 +56,8 @@ def test_a_type_is_shown(annotation: Any, shown: str) -> None:
         (None, "None"),
         (3, "3"),
         (500_000.0, "500000"),
-        (1 / 3, "0.333333333333"),
+        (1 / 3, "0.3333333333333333"),
+        (0.1 + 0.2, "0.30000000000000004"),
         (1e-9, "1e-09"),
         ("a b", "a b"),
     ],
@@ -64,7 +65,7 @@ def test_a_type_is_shown(annotation: Any, shown: str) -> None:
 def test_a_value_is_shown_and_read_again(value: Any, text: str) -> None:
     assert show(value) == text
     again = convert(text, int | None if value is None else type(value))
-    assert again == value or value == 1 / 3
+    assert again == value
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_rows_of_baselines_name_task_and_settings(
     )
     resolved: Any = SimpleNamespace(task=task, label="lm:size=3", digest=lambda: "5e77")
     write_baselines(resolved, tmp_path)
-    assert "occurs twice: a place needs one number" in capsys.readouterr().err
+    assert "occurs twice: give it one number" in capsys.readouterr().err
     measured["guess"] = PARTS
     write_baselines(resolved, tmp_path)
     path = baselines_path(tmp_path, "lm:size=3", "5e77")

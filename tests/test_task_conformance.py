@@ -398,6 +398,20 @@ def test_subsets_that_do_not_exist(name: str, tmp_path: Path) -> None:
     known = resolve(RunOptions(cache=tmp_path), name).task.all_subsets[0]
     with pytest.raises(InputError, match=rf"no subset '{known}x' \(did you mean '{known}'\?\)"):
         resolve(RunOptions(cache=tmp_path, subsets=(f"{known}x",)), name)
+    with pytest.raises(InputError, match=f"the subset '{known}' is named twice"):
+        resolve(RunOptions(cache=tmp_path, subsets=(known, known)), name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in TASKS if len(CLASSES[name].all_subsets) > 1])
+def test_the_order_of_subsets_changes_nothing(name: str, tmp_path: Path) -> None:
+    first, second = resolve(RunOptions(cache=tmp_path), name).task.all_subsets[:2]
+    found = [
+        resolve(RunOptions(cache=tmp_path, subsets=subsets), name)
+        for subsets in ((first, second), (second, first))
+    ]
+    assert found[0].task.subsets == found[1].task.subsets == (first, second)
+    assert found[0].digest() == found[1].digest()
 
 
 @pytest.mark.parametrize("name", some_slow(SYNTHETIC, everyday=("addition", "selective-copy")))

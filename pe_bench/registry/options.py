@@ -240,7 +240,10 @@ def show(value: Any) -> str:
     """Return the text of an option's value, in the notation of a spec."""
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:.12g}"
+    return short if float(short) == value else repr(value)
 
 
 def show_type(annotation: Any) -> str:

@@ -60,6 +60,7 @@ def ratio(
     length: int | None = None,
     second_axis: str = "",
     resamples: int = 0,
+    percent: bool | None = None,
 ) -> Measurement:
     """Return the ratio of two sums over items, with the error of a ratio of cluster sums.
 
@@ -72,7 +73,11 @@ def ratio(
         length, second_axis: position of the row on the axes of the task.
         resamples: number of bootstrap resamples of clusters for the interval; 0: the normal
             interval.
+        percent: whether the values are percentages, so that the interval ends at 100; None: as in
+            `METRICS`.
     """
+    if percent is None:
+        percent = describe_metric(metric).is_percent
     above = _sums(numerators, clusters)  # (clusters,)
     below = _sums(denominators, clusters)
     count = len(above)
@@ -85,7 +90,7 @@ def ratio(
         if resamples and count > 1:
             low, high = _bootstrap(above, below, resamples)
     least = 0.0 if numerators.min() >= 0 else -math.inf
-    largest = 100.0 if describe_metric(metric).is_percent else math.inf
+    largest = 100.0 if percent else math.inf
     return Measurement(
         subset,
         metric,

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pe_bench.errors import InputError
 from pe_bench.results.intervals import Z95, Numbers, average, ratio, wilson
 from pe_bench.results.measurement import Measurement
+from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.parquet import read_table
 from pe_bench.system.files import write_atomic
 from pe_bench.system.schema import WrongError, is_line
@@ -99,12 +100,17 @@ class Items:
         columns = [np.bincount(index, column) for column in values.T]
         return np.stack(columns, axis=1), np.bincount(index, weights).astype(np.float64)
 
-    def row(self) -> Measurement:
+    def row(self, metric: Metric | None = None) -> Measurement:
         """Return the cell's row, with a standard error and an interval over clusters.
 
         A proportion has a Wilson interval. With clusters, the interval uses an effective number of
         items: the number of independent items that would give the standard error over clusters.
+
+        Args:
+            metric: the metric of the values, which says whether they are percentages; None: as in
+                `METRICS`.
         """
+        percent = (metric or describe_metric(self.metric)).is_percent
         if self.combine != "mean":
             return self._jackknifed()
         found = ratio(
@@ -116,8 +122,9 @@ class Items:
             n=len(self) if self.weights is None else round(float(self.weights.sum())),
             length=self.length,
             second_axis=self.second_axis,
+            percent=percent,
         )
-        if self.weights is not None or not np.isin(self.values, (0, 100)).all():
+        if not percent or self.weights is not None or not np.isin(self.values, (0, 100)).all():
             return found
         share = found.value / 100
         independent = float(len(self))

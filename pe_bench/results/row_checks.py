@@ -22,8 +22,8 @@ def check_rows(rows: Sequence[Measurement], metrics: Mapping[str, Metric]) -> No
         metrics: the task's own metrics.
 
     Raises:
-        InputError: a value is not a number or is an impossible percentage, a field has a
-            wrong type, or two rows have the same key.
+        InputError: a value is not a number, is an impossible percentage or lies outside of its
+            interval, a field has a wrong type, or two rows have the same key.
     """
     keys = set()
     for row in rows:
@@ -39,6 +39,11 @@ def check_rows(rows: Sequence[Measurement], metrics: Mapping[str, Metric]) -> No
         is_percentage = metric.is_percent and metric.higher_is_better
         if is_percentage and not -PERCENT_TOLERANCE <= row.value <= 100 + PERCENT_TOLERANCE:
             raise InputError(f"{name} has {row.value:g} %, but a score is 0 to 100 %")
+        if not _is_in(row):
+            raise InputError(
+                f"{name} has {row.value:g}, outside of its interval {row.ci_low:g} to "
+                f"{row.ci_high:g}: give `Items.row` or `ratio` the unit of the task's own metric"
+            )
         key = (row.subset, row.metric, row.length, row.second_axis)
         if key in keys:
             raise InputError(f"{name} occurs twice: give it one number")
@@ -63,6 +68,12 @@ def _find_wrong_field(row: Measurement) -> str:
     if row.status not in get_args(Status):
         return f"the status {row.status!r}, which must be one of {', '.join(get_args(Status))}"
     return ""
+
+
+def _is_in(row: Measurement) -> bool:
+    """Return whether the value is in the interval, up to rounding; an end may be NaN: unknown."""
+    room = PERCENT_TOLERANCE * max(1.0, abs(row.value))
+    return not (row.ci_low > row.value + room or row.ci_high < row.value - room)
 
 
 def _is_number(value: Any) -> bool:

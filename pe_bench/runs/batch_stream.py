@@ -1,6 +1,7 @@
 """Training batches of a phase."""
 
 from pe_bench.batch import Batch
+from pe_bench.errors import InputError
 from pe_bench.runs.resolve import ResolvedTask
 
 
@@ -14,6 +15,9 @@ class BatchStream:
 
     Attributes:
         requested: number of batches that this process has requested.
+
+    Raises:
+        InputError: a batch is longer than the task declares.
     """
 
     def __init__(self, task: ResolvedTask, subset: str | None, seed: int) -> None:
@@ -24,7 +28,14 @@ class BatchStream:
 
     def __call__(self, step: int) -> Batch:
         self.requested += 1
-        return self.task.batches.batch(self.subset, self.seed, self.task.first_step + step)
+        batch = self.task.batches.batch(self.subset, self.seed, self.task.first_step + step)
+        longest, declared = batch.tokens.shape[1], self.task.task.train_length
+        if longest > declared:
+            raise InputError(
+                f"the batch of step {step} has {longest} tokens and `train_length` is {declared}, "
+                "for which encodings are made: declare the length of the longest training row"
+            )
+        return batch
 
     @property
     def started(self) -> bool:

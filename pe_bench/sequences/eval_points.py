@@ -5,7 +5,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pe_bench.errors import InputError
+from pe_bench.results.splits import FAR, ID, OOD
 from pe_bench.system.text import FORBIDDEN
+
+SPLITS = (ID, OOD, FAR)
 
 FAR_FACTORS = (16, 32)
 """Lengths of the split FAR, as multiples of the longest trained length."""
@@ -35,9 +38,11 @@ def check_points(points: Sequence[EvalPoint], subset: str) -> None:
     """Check the points of a subset.
 
     Raises:
-        InputError: two points have the same length and second axis, or a second axis contains
-            control characters.
+        InputError: two points have the same length and second axis, a second axis contains
+            control characters, or a group has the name of another mean.
     """
+    for point in points:
+        _check_groups(point, subset)
     counts = Counter((point.length, point.second_axis) for point in points)
     for (length, second_axis), count in counts.items():
         what = f"the evaluation point {subset}, {length}, {second_axis!r}"
@@ -49,6 +54,18 @@ def check_points(points: Sequence[EvalPoint], subset: str) -> None:
             raise InputError(f"{what} occurs {count} times: its items would count several times")
         if FORBIDDEN.search(second_axis) or "\n" in second_axis:
             raise InputError(f"{what} has a control character: give its second axis another value")
+
+
+def _check_groups(point: EvalPoint, subset: str) -> None:
+    """Check that the groups of a point are not those of its split, and that none occurs twice."""
+    for group, count in Counter(point.groups).items():
+        if group in SPLITS or group.endswith(tuple(f"-{split}" for split in SPLITS)):
+            raise InputError(
+                f"{subset} has a point in the group '{group}', the name of the mean of a split: "
+                "name the group differently and give the point its `split`"
+            )
+        if count > 1:
+            raise InputError(f"{subset} has a point {count} times in the group '{group}'")
 
 
 def scale_lengths(trained: int, factors: Sequence[float]) -> list[int]:

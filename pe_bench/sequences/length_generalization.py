@@ -17,7 +17,7 @@ from pe_bench.results.intervals import mean_of
 from pe_bench.results.items import Items, RowKey
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
-from pe_bench.results.metrics import Metric
+from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.splits import FAR, ID, OOD
 from pe_bench.results.views import View
 from pe_bench.sequences.baselines import BASELINES, Baselines
@@ -63,7 +63,8 @@ class LengthGeneralizationTask(Task):
         gate: score in distribution, per cent, from which a model has learned the task.
 
     Raises:
-        InputError: an option is out of range, or the task does not take the given data.
+        InputError: an option is out of range, the task does not take the given data, or lower
+            values of its first metric or its headline are better.
     """
 
     autoregressive: ClassVar[bool] = True
@@ -91,6 +92,13 @@ class LengthGeneralizationTask(Task):
             raise InputError(f"{self.name}:gate must be a percentage, not {gate}")
         if context.data is not None and not self.takes_data:
             raise InputError(f"{self.name} makes its own sequences: leave out --data")
+        for name in (self.point_metrics[0], self.headline.metric):
+            metric = self.metrics.get(name) or describe_metric(name)
+            if metric.higher_is_better is False:
+                raise InputError(
+                    f"lower values of {name} are better, but the gate and the effective length "
+                    "need a metric of which higher ones are: give for example its complement"
+                )
         self.samples = samples
         self.gate = gate
         unit = self.axes["length"].partition(" ")[0]  # "tokens of the prompt" -> "tokens"
@@ -276,13 +284,17 @@ class LengthGeneralizationTask(Task):
             names = " and ".join(map(str, lost))
             reason = NotFiniteError(min(lost.values()))
             notes.append(f"{subset}: left out {names} {self.axes['length']}: {reason}")
-        rows = [each.row() for each in items]
+        rows = self._cell_rows(items)
         if decoding > forward:
             notes.append(
                 f"{subset}: {forward:,} tokens in forward passes, 1/{decoding / forward:.0f} of "
                 f"the {decoding:,} tokens of decoding without a cache"
             )
         return Evaluation(rows, tuple(notes), items)
+
+    def _cell_rows(self, items: Sequence[Items]) -> list[Measurement]:
+        """Return the row of each cell."""
+        return [each.row(self.metrics.get(each.metric)) for each in items]
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
         expected: Counter[str] = Counter()
@@ -308,7 +320,7 @@ class LengthGeneralizationTask(Task):
                 batch = self.items(subset, point).batch()
                 found = {**baselines.scores(batch), **self.own_baselines(subset, point)}
                 for name, scores in found.items():
-                    measured = [items.row() for items in self.measure(subset, point, scores)]
+                    measured = self._cell_rows(self.measure(subset, point, scores))
                     rows.setdefault(name, []).extend(measured)
         for some in rows.values():
             some += [replace(row, status="ranked") for row in self.summarize(some)]
@@ -400,6 +412,13 @@ class LengthGeneralizationTask(Task):
     def _measured(self, model: Decoder, subset: str, points: list[EvalPoint]) -> dict[str, Any]:
         """Return the journal entry of points of one length."""
         items = [self.items(subset, point) for point in points]
+        longest = max(int(each.lengths.max()) for each in items)
+        if longest > self.max_far_tokens:
+            raise InputError(
+                f"items of {subset} have {longest} tokens and `max_eval_tokens` is "
+                f"{self.max_far_tokens}, for which encodings are made: the points with the largest "
+                "`length` must have the longest rows"
+            )
         content: dict[str, Any] = {}
         scores: Sequence[Scores | None]
         try:

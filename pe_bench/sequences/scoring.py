@@ -25,7 +25,8 @@ class Scores:
     """The scores of a model on some rows.
 
     Attributes:
-        exact: (N,) 1 where every scored token is correct, the end included, else 0.
+        exact: (N,) 1 where every scored token is correct, the end included, else 0. A task that
+            scores items itself may give partial credit.
         counts: (N,) number of scored tokens.
         leading: (N,) number of scored tokens before the first wrong one.
         correct: (N,) number of correct tokens under teacher forcing; None if the answers were
@@ -44,7 +45,7 @@ class Scores:
         content: dict[str, Any] = {"forward_tokens": self.forward_tokens}
         for name in ("exact", "counts", "leading", "correct"):
             numbers = getattr(self, name)
-            content[name] = None if numbers is None else np.asarray(numbers).astype(int).tolist()
+            content[name] = None if numbers is None else _plain(numbers)
         return content
 
     @classmethod
@@ -52,7 +53,7 @@ class Scores:
         """Return the scores written by `to_json`."""
         arrays: dict[str, Any] = {}
         for name in ("exact", "counts", "leading", "correct"):
-            arrays[name] = None if content[name] is None else np.array(content[name], np.int64)
+            arrays[name] = None if content[name] is None else np.array(content[name])
         return cls(**arrays, forward_tokens=content["forward_tokens"])
 
     def split(self, sizes: Sequence[int]) -> list["Scores"]:
@@ -67,6 +68,14 @@ class Scores:
             parts.append(part)
             start += size
         return parts
+
+
+def _plain(numbers: Numbers) -> list[Any]:
+    """Return numbers as a list, whole ones as integers if all are whole."""
+    array = np.asarray(numbers)
+    whole = array.astype(np.int64)
+    plain: list[Any] = (whole if (whole == array).all() else array).tolist()
+    return plain
 
 
 SCORED = ("exact_match", "token_accuracy", "accuracy", "correct_prefix", "string_match_all")

@@ -250,8 +250,20 @@ def folder_corpus(folder: Path) -> Corpus:
         if valid:
             parts["valid"] = _texts_in(folder, valid[0])
         parts["test"] = _texts_in(folder, test[0])
+        _warn_of_copies(folder, parts)
     _check_sizes(folder, parts)
     return _corpus(folder.resolve().name, parts)
+
+
+def _warn_of_copies(folder: Path, parts: _Parts) -> None:
+    """Warn of test files that are also in the training part."""
+    trained = {file.digest for file in parts["train"]}
+    copies = [file.name for file in parts["test"] if file.digest in trained]
+    if copies:
+        warn(
+            f"{folder}: {len(copies)} of {len(parts['test'])} test files are also in the training "
+            f"part, such as {copies[0]}: remove them from one part"
+        )
 
 
 def _refuse_other_names(folder: Path) -> None:

@@ -318,9 +318,8 @@ class GradientAccumulator:
         # Targets stay on the CPU, where counting them does not wait for the device.
         tokens_on_device = batch.tokens.to(self.fabric.device, non_blocking=True)  # (B, T)
         count = (batch.targets != IGNORE).sum()
-        if not count and not step:
-            raise InputError("the first batch has no target, so it trains nothing")
-        count = count.clamp(min=1)
+        if not count:
+            raise InputError(f"the batch of step {step} has no target, so it trains nothing")
         total = torch.zeros((), device=self.fabric.device)
         is_out_of_memory = False
         micro_batches = zip(tokens_on_device.split(rows), batch.targets.split(rows), strict=True)

@@ -28,7 +28,7 @@ def cells(tune: bool = False, start: bool = False) -> list[PlannedRun]:
             for name in "abcde":
                 encoding = SimpleNamespace(label=name)
                 title = f"{name} {task} {seed}"
-                phases = SimpleNamespace(before=SimpleNamespace(encoding=encoding))
+                phases = SimpleNamespace(start_phases=SimpleNamespace(encoding=encoding))
                 run: Any = SimpleNamespace(
                     resolved=resolved,
                     encoding=encoding,
@@ -216,7 +216,9 @@ def test_adapted_encodings_share_the_training_of_their_origin() -> None:
         planned = cells(tune, start=True)[0]
         run = cast(Any, planned.run)
         run.encoding = SimpleNamespace(label=encoding)
-        run.phases = SimpleNamespace(before=SimpleNamespace(encoding=SimpleNamespace(label=origin)))
+        run.phases = SimpleNamespace(
+            start_phases=SimpleNamespace(encoding=SimpleNamespace(label=origin))
+        )
         run.seed = seed
         return shared_training(planned)
 

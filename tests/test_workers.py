@@ -186,7 +186,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
         def __init__(self, options: RunOptions, results: Path, device: str) -> None:
             self.made = f"{options.preset} in {results} on {device}"
 
-        def run(self, encoding: str, task: str, seed: int) -> Planned:
+        def make_from_specs(self, encoding: str, task: str, seed: int) -> Planned:
             info("text is read")
             return Planned(f"{self.made}: {encoding}, {task}, {seed}", Path(f"runs/{encoding}"))
 

@@ -223,7 +223,8 @@ def test_a_line_says_how_rates_were_chosen(seeds: tuple[int, ...], rule: str) ->
     record = SimpleNamespace(encoding="nope", tuning={"task": search})
     tune = {"version": 2, "lr": [1e-3, 3e-3], "seeds": seeds}
     about = SimpleNamespace(settings={"train": {"steps": 9}, "tune": tune})
-    table: Any = SimpleNamespace(about=about, records=[record], ranking=lambda: ["nope"])
+    ranking = SimpleNamespace(order=["nope"])
+    table: Any = SimpleNamespace(about=about, records=[record], ranking=ranking)
     assert describe_tuning(table) == [
         "Learning rate: tuned for every encoding, beginning with 1e-3, 3e-3, by the loss on "
         f"held-out batches ({rule}, not reported): nope 1e-3. A search took up to 3.5 trainings."

@@ -19,7 +19,7 @@ from pe_bench.results.learning_curves import (
     LearningCurve,
     write_curve_file,
 )
-from pe_bench.results.merging import Merge, _keep_tuning, compare_rows, merge_folder
+from pe_bench.results.merging import Merge, _keep_tuning, describe_difference, merge_folder
 from pe_bench.results.reading import reading
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
@@ -87,7 +87,7 @@ def test_runs_are_compared(tmp_path: Path, change: Callable[[Path], None], says:
     folder = put_whole(tmp_path / "b", "rope")
     change(folder)
     write_record(folder, one)
-    assert compare_rows(one, read_record(folder)) == says
+    assert describe_difference(one, read_record(folder)) == says
 
 
 # Learning rates.

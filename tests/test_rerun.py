@@ -76,7 +76,7 @@ def test_numbers_that_differ_are_found(tmp_path: Path) -> None:
     before, now = read_record(first), read_record(second)
     rows, numbers = rerun._changed_numbers(before, now)
     assert rows == 3
-    names = [number.name for number in numbers]
+    names = [number.row_name for number in numbers]
     assert {*names[:2]} == {"test bits_per_byte 16", "test bits_per_byte 32"}  # in one run only
     assert names[2:] == ["test bits_per_byte 8", "all bits_per_byte"]  # the largest first
     assert [number.difference for number in numbers[2:]] == [9 - 2.125, 0.5]

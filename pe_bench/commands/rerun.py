@@ -65,7 +65,7 @@ def _report(found: "Repetition") -> int:
     if found.numbers:
         info(wrap(f"{len(found.numbers)} of {found.rows} numbers are not the same:"))
         rows = [
-            [one.name, one.before or "–", one.now or "–", f"{one.difference:.2g}"]
+            [one.row_name, one.before or "–", one.now or "–", f"{one.difference:.2g}"]
             for one in found.numbers[:SHOWN]
         ]
         info("\n" + plain_table(["number", "recorded", "now", "difference"], rows))

@@ -17,6 +17,7 @@ from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record import RunRecord
 from pe_bench.results.record_parts import Baselines, SearchJson
+from pe_bench.results.run_comparison import differing_rows, rows_by_key
 from pe_bench.results.store import (
     baselines_of,
     key_of,
@@ -42,8 +43,6 @@ from pe_bench.system.files import (
 from pe_bench.system.locks import hold
 from pe_bench.system.sealed import DamagedError, read_sealed, sum_of, write_sealed
 
-NUMBERS = ("value", "n", "stderr", "ci_low", "ci_high", "status")
-ROW_KEY = ("subset", "length", "second_axis", "metric")
 LEFT_OUT = ("work", "lock", "run.json")
 REL_TOLERANCE = 1e-9  # largest relative difference of equal numbers
 
@@ -143,18 +142,24 @@ def merge_folders(
         yield source, merge_folder(source, target, chosen)
 
 
-def compare_rows(first: RunRecord, second: RunRecord) -> str:
-    """Describe the differences of two runs' rows as the end of a sentence; empty: none."""
-    one, two = _numbers(first), _numbers(second)
-    differing = [key for key in one if key in two and one[key] != two[key]]
-    lacking = len(one.keys() ^ two.keys())
+def describe_difference(first: RunRecord, second: RunRecord) -> str:
+    """Describe how the results of two runs differ, as the end of a sentence; empty: not at all."""
+    one, two = rows_by_key(first), rows_by_key(second)
+    changed = []
+    lacking = 0
+    for row in differing_rows(one, two):
+        if row.first is None or row.second is None:
+            lacking += 1
+        else:
+            changed.append((row.key, row.first["value"], row.second["value"]))
     if lacking:
         return f"only one of them has {lacking} of {len(one.keys() | two.keys())} rows"
-    if differing:
-        key = differing[0]
-        name = " ".join(filter(None, key))
-        values = f"{one[key][0]} and {two[key][0]}"
-        return f"{len(differing)} of {len(one)} rows differ, the first is {name}: {values}"
+    if changed:
+        (subset, metric, length, second_axis), *values = changed[0]
+        name = " ".join(filter(None, (subset, length, second_axis, metric)))
+        return (
+            f"{len(changed)} of {len(one)} rows differ, the first is {name}: {' and '.join(values)}"
+        )
     items = read_run_items(first), read_run_items(second)
     return "scores of items differ" if all(items) and items[0] != items[1] else ""
 
@@ -177,7 +182,7 @@ def _merge_run(record: RunRecord, there: RunRecord | None, target: Path, found: 
         return
     if there is not None and there.status == "done":
         is_copied = not there.exported or record.status != "done"
-        if is_copied or compare_rows(record, there):
+        if is_copied or describe_difference(record, there):
             _compare(record, there, title, found)
             return
     folder = target / "runs" / slug(record.task) / slug(record.encoding) / record.name
@@ -205,7 +210,7 @@ def _compare(record: RunRecord, there: RunRecord, title: str, found: Merge) -> N
     """Compare a run with the existing one; add a complaint if their results differ."""
     if record.status != "done":
         return
-    difference = compare_rows(record, there)
+    difference = describe_difference(record, there)
     if difference:
         found.complaints.append(
             f"{title}: other numbers in {_where(record)} than in {_where(there)}, which stay "
@@ -387,15 +392,6 @@ def _trial(trial: Mapping[str, Any]) -> dict[str, Any]:
 
 def _show(rates: Mapping[str, float]) -> str:
     return ", ".join(f"{phase}: {show_rate(lr)}" for phase, lr in rates.items())
-
-
-def _numbers(record: RunRecord) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return the values of each row by its key."""
-    found = {}
-    for row in read_run_rows(record):
-        key = tuple(row[name] for name in ROW_KEY)
-        found[key] = tuple(row[name] for name in NUMBERS)
-    return found
 
 
 def _where(record: RunRecord) -> str:

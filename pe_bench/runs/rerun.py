@@ -13,7 +13,8 @@ from pe_bench.errors import InputError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import flatten_settings, tuning_path
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import read_record, read_run_rows
+from pe_bench.results.run_comparison import differing_rows, rows_by_key
+from pe_bench.results.store import read_record
 from pe_bench.runs.options import MovedPaths
 from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.rebuild import rebuild
@@ -24,15 +25,20 @@ from pe_bench.system.commit import UP_TO_ROUNDING, show_commit
 from pe_bench.system.console import info
 from pe_bench.system.sealed import write_sealed
 
-KEY = ("subset", "metric", "length", "second_axis")
 NOT_LISTED = ("clock", "git.")  # the clock always differs; commits have a separate sentence
 
 
 @dataclass(frozen=True)
 class Number:
-    """A number that differs after the repetition; None if that run has no such row."""
+    """A number that differs after the repetition.
 
-    name: str
+    Attributes:
+        row_name: subset, metric and position of its row.
+        before: recorded number; None: the record has no such row.
+        now: repeated number; None: the repetition has no such row.
+    """
+
+    row_name: str
     before: str | None
     now: str | None
 
@@ -146,18 +152,13 @@ def _write_choices(record: RunRecord, task: ResolvedTask, encoding: Plugin, scra
 
 def _changed_numbers(before: RunRecord, now: RunRecord) -> tuple[int, list[Number]]:
     """Return the number of recorded rows, and the numbers that differ."""
-    old = {_place(row): row["value"] for row in read_run_rows(before)}
-    new = {_place(row): row["value"] for row in read_run_rows(now)}
-    numbers = [
-        Number(name, old.get(name), new.get(name))
-        for name in dict.fromkeys([*old, *new])
-        if old.get(name) != new.get(name)
-    ]
+    old, new = rows_by_key(before), rows_by_key(now)
+    numbers = []
+    for row in differing_rows(old, new, ["value"]):
+        recorded = row.first["value"] if row.first else None
+        repeated = row.second["value"] if row.second else None
+        numbers.append(Number(" ".join(filter(None, row.key)), recorded, repeated))
     return len(old), sorted(numbers, key=lambda number: -number.difference)
-
-
-def _place(row: Mapping[str, str]) -> str:
-    return " ".join(filter(None, (row[name] for name in KEY)))
 
 
 def _changed_conditions(

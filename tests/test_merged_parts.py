@@ -19,7 +19,8 @@ from pe_bench.results.learning_curves import (
     LearningCurve,
     write_curve_file,
 )
-from pe_bench.results.merging import Merge, _keep_tuning, describe_difference, merge_folder
+from pe_bench.results.merging import Merger, describe_difference, merge_folder
+from pe_bench.results.merging_tuning import add_choices
 from pe_bench.results.reading import reading
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
@@ -124,9 +125,7 @@ def test_learning_rates_are_joined(
     copy = tmp_path / "rope-1.json"
     write_sealed(copy, THERE, owner=copy.stem)
     before = copy.read_bytes()
-    found = Merge()
-    _keep_tuning({**THERE, **given}, tmp_path / "source", copy, found)
-    assert found.complaints == []
+    assert add_choices({**THERE, **given}, tmp_path / "source", copy) == ""
     content = read_sealed(copy, owner=copy.stem)
     rates = expected.pop("tried", [0.01])
     assert content == {**THERE, **expected, "tried": content["tried"]}
@@ -135,20 +134,22 @@ def test_learning_rates_are_joined(
 
 
 def test_other_learning_rates_are_named_once(tmp_path: Path) -> None:
-    copy = tmp_path / "rope-1.json"
-    write_sealed(copy, THERE, owner=copy.stem)
+    source, copy = tmp_path / "source" / "rope-1.json", tmp_path / "rope-1.json"
+    source.parent.mkdir()
+    other = {**THERE, "lr": {"a": 0.02, "b": 0.1}, "tried": [trial(0.02)]}
+    for path, content in ((source, other), (copy, THERE)):
+        write_sealed(path, content, owner=path.stem)
     before = copy.read_bytes()
-    found = Merge()
+    merger = Merger(tmp_path)
     for _ in range(2):
-        other = {**THERE, "lr": {"a": 0.02, "b": 0.1}, "tried": [trial(0.02)]}
-        _keep_tuning(other, tmp_path / "source", copy, found)
-    (complaint,) = found.complaints
+        merger.merge_tuning(source, copy)
+    (complaint,) = merger.found.complaints
     assert "rope · lm: other learning rates were chosen in" in complaint
     assert "(a: 2e-2, b: 1e-1)" in complaint and "(a: 1e-2)" in complaint
     assert copy.read_bytes() == before
     copy.write_text("{")
-    _keep_tuning(THERE, tmp_path / "source", copy, found)
-    assert "run it again, or remove it" in found.complaints[1]
+    merger.merge_tuning(source, copy)
+    assert "run it again, or remove it" in merger.found.complaints[1]
 
 
 def test_damaged_learning_rates_and_baselines_are_left_out(tmp_path: Path) -> None:

@@ -2,21 +2,19 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from filelock import Timeout
 
-from pe_bench.config import show_rate
 from pe_bench.errors import InputError
-from pe_bench.results.identity import digest_settings, settings_of_phases, tuning_path
 from pe_bench.results.items import write_items
 from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
+from pe_bench.results.merging_tuning import copy_tuning, restore_tuning
 from pe_bench.results.record import RunRecord
-from pe_bench.results.record_parts import Baselines, SearchJson
+from pe_bench.results.record_parts import Baselines
 from pe_bench.results.run_comparison import differing_rows, rows_by_key
 from pe_bench.results.store import (
     baselines_of,
@@ -83,27 +81,23 @@ def merge_folder(source: Path, target: Path, records: Sequence[RunRecord] | None
         records = read_records(source)
     if not records:
         raise InputError(f"there are no runs in {source}: give a results folder or an export")
-    found = Merge()
-    there = _own_copies_first(target)
+    merger = Merger(target)
     for record in records:
-        try:
-            _merge_run(record, there.get(key_of(record)), target, found)
-        except InputError as error:  # damaged rows or items
-            found.complaints.append(f"{error}; left out")
+        merger.merge_run(record)
     if everything:
         for folder in dict.fromkeys([source, *(results_of(record) for record in records)]):
             for path in sorted((folder / "references").glob("*.csv")):
-                _merge_baselines(path, target, found)
+                merger.merge_baselines(path)
             for path in sorted((folder / "tuning").glob("*/*.json")):
-                _merge_tuning(path, target / path.relative_to(folder), found)
+                merger.merge_tuning(path, target / path.relative_to(folder))
     else:
         for path in dict.fromkeys(map(baselines_of, records)):
             if path.exists():
-                _merge_baselines(path, target, found)
+                merger.merge_baselines(path)
     for record in records:
         if record.tuning and (record.exported or not everything):
-            _restore_tuning(record, target, found)
-    return found
+            merger.restore_tuning(record)
+    return merger.found
 
 
 def describe_merge(folder: Path, found: Merge) -> str:
@@ -142,6 +136,129 @@ def merge_folders(
         yield source, merge_folder(source, target, chosen)
 
 
+class Merger:
+    """Merger of runs, baselines and tuning into a results folder.
+
+    Args:
+        target: the results folder.
+
+    Attributes:
+        found: the result so far.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        self.found = Merge()
+        self._there = _own_copies_first(target)
+
+    def merge_run(self, record: RunRecord) -> None:
+        """Copy a run, or compare it with the existing one."""
+        try:
+            self._merge_run(record)
+        except InputError as error:  # damaged rows or items
+            self._complain(f"{error}; left out")
+
+    def _merge_run(self, record: RunRecord) -> None:
+        if record.status == "damaged":
+            self._complain(f"{record.reason}")
+            return
+        there = self._there.get(key_of(record))
+        if there is not None and there.status == "done":
+            is_copied = not there.exported or record.status != "done"
+            if is_copied or describe_difference(record, there):
+                self._compare(record, there)
+                return
+        folder = self.target / "runs" / slug(record.task) / slug(record.encoding) / record.name
+        with saving(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with hold(folder / "lock", timeout=0):
+                self._bring(record, folder)
+        except Timeout:
+            self._complain(f"{_title(record)}: another process is working on it in {folder}")
+
+    def _bring(self, record: RunRecord, folder: Path) -> None:
+        """Copy a run into its locked folder, unless a run with results is there."""
+        there = read_record(folder) if (folder / "run.json").exists() else None
+        if there is not None and there.status == "done":
+            self._compare(record, there)
+        elif record.status == "done":
+            if self._copy(record, folder):
+                self.found.brought += 1
+        elif there is None and self._copy(record, folder):
+            self.found.others[record.status] += 1
+
+    def _compare(self, record: RunRecord, there: RunRecord) -> None:
+        """Compare a run with the existing one; add a complaint if their results differ."""
+        if record.status != "done":
+            return
+        difference = describe_difference(record, there)
+        if difference:
+            self._complain(
+                f"{_title(record)}: other numbers in {_where(record)} than in {_where(there)}, "
+                f"which stay ({difference})"
+            )
+        else:
+            self.found.same += 1
+
+    def _copy(self, record: RunRecord, folder: Path) -> bool:
+        """Copy a run into its folder, the record last; return whether it succeeded."""
+        if record.exported:
+            _write_exported(record, folder)
+            return True
+        assert record.folder is not None
+        for path in _files(record):
+            write_atomic(folder / path.relative_to(record.folder), path.read_bytes())
+        write_atomic(folder / "run.json", (record.folder / "run.json").read_bytes())
+        if read_record(folder).status == record.status:
+            return True
+        (folder / "run.json").unlink()
+        self._complain(f"{record.folder} has changed while it was read: merge again")
+        return False
+
+    def merge_baselines(self, path: Path) -> None:
+        """Copy the rows of the baselines of a task, with their seal if they have one.
+
+        The later version wins, see `VERSION` in `pe_bench.runs.baselines`.
+        """
+        try:
+            check_links(path.parent, [path.name])
+            version = _version_of(path)
+            read_lines(path)
+        except (DamagedError, OSError, InputError) as error:
+            self._complain(f"{error}: left out")
+            return
+        copy = self.target / "references" / path.name
+        try:
+            present = _version_of(copy) if copy.exists() else 0
+        except (DamagedError, InputError):
+            present = 0
+        if version > present:
+            write_atomic(copy, path.read_bytes())
+            seal = path.with_suffix(".json")
+            if seal.exists():
+                write_atomic(copy.with_suffix(".json"), seal.read_bytes())
+        elif version == present and not _same_rows(path, copy):
+            self._complain(f"{path} has other baselines than {copy}, which stay")
+
+    def merge_tuning(self, path: Path, copy: Path) -> None:
+        """Copy the chosen learning rates of an encoding, see `copy_tuning`."""
+        self._complain_about_tuning([copy_tuning(path, copy)])
+
+    def restore_tuning(self, record: RunRecord) -> None:
+        """Write the chosen learning rates of a run to the tuning folder."""
+        self._complain_about_tuning(restore_tuning(record, self.target))
+
+    def _complain_about_tuning(self, complaints: Sequence[str]) -> None:
+        """Add complaints; seeds share a search, so that a complaint may come back."""
+        for complaint in complaints:
+            if complaint and complaint not in self.found.complaints:
+                self._complain(complaint)
+
+    def _complain(self, complaint: str) -> None:
+        self.found.complaints.append(complaint)
+
+
 def describe_difference(first: RunRecord, second: RunRecord) -> str:
     """Describe how the results of two runs differ, as the end of a sentence; empty: not at all."""
     one, two = rows_by_key(first), rows_by_key(second)
@@ -173,67 +290,6 @@ def _own_copies_first(target: Path) -> dict[tuple[str, str, str], RunRecord]:
     for record in read_records(target):
         found.setdefault(key_of(record), record)  # exported runs come last
     return found
-
-
-def _merge_run(record: RunRecord, there: RunRecord | None, target: Path, found: Merge) -> None:
-    title = f"{record.encoding} · {record.task} · seed {record.seed}"
-    if record.status == "damaged":
-        found.complaints.append(f"{record.reason}")
-        return
-    if there is not None and there.status == "done":
-        is_copied = not there.exported or record.status != "done"
-        if is_copied or describe_difference(record, there):
-            _compare(record, there, title, found)
-            return
-    folder = target / "runs" / slug(record.task) / slug(record.encoding) / record.name
-    with saving(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with hold(folder / "lock", timeout=0):
-            there = _recorded(folder)
-            if there is not None and there.status == "done":
-                _compare(record, there, title, found)
-            elif record.status == "done":
-                found.brought += _bring(record, folder, found)
-            elif there is None and _bring(record, folder, found):
-                found.others[record.status] += 1
-    except Timeout:
-        found.complaints.append(f"{title}: another process is working on it in {folder}")
-
-
-def _recorded(folder: Path) -> RunRecord | None:
-    """Return the record of a run, or None."""
-    return read_record(folder) if (folder / "run.json").exists() else None
-
-
-def _compare(record: RunRecord, there: RunRecord, title: str, found: Merge) -> None:
-    """Compare a run with the existing one; add a complaint if their results differ."""
-    if record.status != "done":
-        return
-    difference = describe_difference(record, there)
-    if difference:
-        found.complaints.append(
-            f"{title}: other numbers in {_where(record)} than in {_where(there)}, which stay "
-            f"({difference})"
-        )
-    else:
-        found.same += 1
-
-
-def _bring(record: RunRecord, folder: Path, found: Merge) -> bool:
-    """Copy a run into its folder, the record last; return whether it succeeded."""
-    if record.exported:
-        _write_exported(record, folder)
-        return True
-    assert record.folder is not None
-    for path in _files(record):
-        write_atomic(folder / path.relative_to(record.folder), path.read_bytes())
-    write_atomic(folder / "run.json", (record.folder / "run.json").read_bytes())
-    if read_record(folder).status == record.status:
-        return True
-    (folder / "run.json").unlink()
-    found.complaints.append(f"{record.folder} has changed while it was read: merge again")
-    return False
 
 
 def _write_exported(record: RunRecord, folder: Path) -> None:
@@ -273,32 +329,6 @@ def _files(record: RunRecord) -> list[Path]:
     return found
 
 
-def _merge_baselines(path: Path, target: Path, found: Merge) -> None:
-    """Copy the rows of the baselines of a task, with their seal if they have one.
-
-    The later version wins, see `VERSION` in `pe_bench.runs.baselines`.
-    """
-    try:
-        check_links(path.parent, [path.name])
-        version = _version_of(path)
-        read_lines(path)
-    except (DamagedError, OSError, InputError) as error:
-        found.complaints.append(f"{error}: left out")
-        return
-    copy = target / "references" / path.name
-    try:
-        present = _version_of(copy) if copy.exists() else 0
-    except (DamagedError, InputError):
-        present = 0
-    if version > present:
-        write_atomic(copy, path.read_bytes())
-        seal = path.with_suffix(".json")
-        if seal.exists():
-            write_atomic(copy.with_suffix(".json"), seal.read_bytes())
-    elif version == present and not _same_rows(path, copy):
-        found.complaints.append(f"{path} has other baselines than {copy}, which stay")
-
-
 def _same_rows(first: Path, second: Path) -> bool:
     """Return whether two files have the same rows, up to the rounding of another processor."""
     if sum_of(first) == sum_of(second):
@@ -331,67 +361,8 @@ def _version_of(path: Path) -> int:
     return int(read_sealed(seal, owner=path.stem, kind=Baselines, limit=LARGEST).get("version", 1))
 
 
-def _merge_tuning(path: Path, copy: Path, found: Merge) -> None:
-    """Copy the chosen learning rates of an encoding."""
-    try:
-        content = read_sealed(path, owner=path.stem, kind=SearchJson, limit=LARGEST)
-    except (DamagedError, InputError) as error:
-        found.complaints.append(f"{error}: left out")
-        return
-    _keep_tuning(content, path, copy, found)
-
-
-def _restore_tuning(record: RunRecord, target: Path, found: Merge) -> None:
-    """Write the chosen learning rates of an exported run to the tuning folder."""
-    for name, settings in zip(("task", "start"), settings_of_phases(record.settings), strict=False):
-        content = (record.tuning or {}).get(name)
-        if content and {"model", "train", "start"} <= settings.keys():
-            names = (content["task"], content["encoding"])
-            identity = digest_settings(settings, content["encoding"], content["encoding_version"])
-            copy = tuning_path(target, *names, identity)
-            _keep_tuning(content, record.folder or target, copy, found)
-
-
-def _keep_tuning(content: dict[str, Any], source: Path, copy: Path, found: Merge) -> None:
-    """Add choices that do not exist yet; add a complaint if they contradict existing ones."""
-    try:
-        there = read_sealed(copy, owner=copy.stem, kind=SearchJson)
-    except FileNotFoundError:
-        there = {}
-    except (DamagedError, InputError) as error:
-        found.complaints.append(f"{error}: run it again, or remove it")
-        return
-    rates, others = content.get("lr", {}), there.get("lr", {})
-    common = rates.keys() & others.keys()
-    if any(rates[phase] != others[phase] for phase in common):
-        complaint = (
-            f"{content['encoding']} · {content['task']}: other learning rates were chosen in "
-            f"{source} ({_show(rates)}) than in {copy} ({_show(others)}), which stay: their runs "
-            "do not belong in one table"
-        )
-        if complaint not in found.complaints:
-            found.complaints.append(complaint)
-        return
-    known = [_trial(trial) for trial in there.get("tried", [])]
-    more = [trial for trial in content.get("tried", []) if _trial(trial) not in known]
-    if more or len(common) < len(rates):
-        # All mappings in the file are keyed by phase.
-        by_phase = {
-            name: {**value, **there.get(name, {})}
-            for name, value in content.items()
-            if isinstance(value, dict)
-        }
-        tried = [*there.get("tried", []), *more]
-        write_sealed(copy, {**content, **by_phase, "tried": tried}, owner=copy.stem)
-
-
-def _trial(trial: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the identity of a trial within its search: everything except times."""
-    return {name: value for name, value in trial.items() if "seconds" not in name}
-
-
-def _show(rates: Mapping[str, float]) -> str:
-    return ", ".join(f"{phase}: {show_rate(lr)}" for phase, lr in rates.items())
+def _title(record: RunRecord) -> str:
+    return f"{record.encoding} · {record.task} · seed {record.seed}"
 
 
 def _where(record: RunRecord) -> str:

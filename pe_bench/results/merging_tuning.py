@@ -1,0 +1,86 @@
+"""Merging of chosen learning rates; existing choices are compared, never overwritten."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pe_bench.config import show_rate
+from pe_bench.errors import InputError
+from pe_bench.results.identity import digest_settings, settings_of_phases, tuning_path
+from pe_bench.results.record import RunRecord
+from pe_bench.results.record_parts import SearchJson
+from pe_bench.system.files import LARGEST
+from pe_bench.system.sealed import DamagedError, read_sealed, write_sealed
+
+
+def copy_tuning(path: Path, copy: Path) -> str:
+    """Copy the chosen learning rates of an encoding.
+
+    Args:
+        path: file of the choices.
+        copy: file to add them to, which may exist.
+
+    Returns:
+        A sentence if they are not copied, because the file is damaged or contradicts existing
+        choices; else "".
+    """
+    try:
+        content = read_sealed(path, owner=path.stem, kind=SearchJson, limit=LARGEST)
+    except (DamagedError, InputError) as error:
+        return f"{error}: left out"
+    return add_choices(content, path, copy)
+
+
+def restore_tuning(record: RunRecord, target: Path) -> list[str]:
+    """Write the chosen learning rates in the record of a run to the tuning folder.
+
+    Returns:
+        A sentence for each phase whose choices are not written, as in `copy_tuning`.
+    """
+    complaints = []
+    for name, settings in zip(("task", "start"), settings_of_phases(record.settings), strict=False):
+        content = (record.tuning or {}).get(name)
+        if content and {"model", "train", "start"} <= settings.keys():
+            names = (content["task"], content["encoding"])
+            identity = digest_settings(settings, content["encoding"], content["encoding_version"])
+            copy = tuning_path(target, *names, identity)
+            complaints.append(add_choices(content, record.folder or target, copy))
+    return list(filter(None, complaints))
+
+
+def add_choices(content: Mapping[str, Any], source: Path, copy: Path) -> str:
+    """Add choices that do not exist yet; return a sentence if they contradict existing ones."""
+    try:
+        there = read_sealed(copy, owner=copy.stem, kind=SearchJson)
+    except FileNotFoundError:
+        there = {}
+    except (DamagedError, InputError) as error:
+        return f"{error}: run it again, or remove it"
+    rates, others = content.get("lr", {}), there.get("lr", {})
+    common = rates.keys() & others.keys()
+    if any(rates[phase] != others[phase] for phase in common):
+        return (
+            f"{content['encoding']} · {content['task']}: other learning rates were chosen in "
+            f"{source} ({_show(rates)}) than in {copy} ({_show(others)}), which stay: their runs "
+            "do not belong in one table"
+        )
+    known = [_identity_of(trial) for trial in there.get("tried", [])]
+    more = [trial for trial in content.get("tried", []) if _identity_of(trial) not in known]
+    if more or len(common) < len(rates):
+        # All mappings in the file are keyed by phase.
+        by_phase = {}
+        for name, value in content.items():
+            if isinstance(value, dict):
+                by_phase[name] = {**value, **there.get(name, {})}
+        tried = [*there.get("tried", []), *more]
+        write_sealed(copy, {**content, **by_phase, "tried": tried}, owner=copy.stem)
+    return ""
+
+
+def _identity_of(trial: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the identity of a trial within its search: everything except times."""
+    return {name: value for name, value in trial.items() if "seconds" not in name}
+
+
+def _show(rates: Mapping[str, float]) -> str:
+    return ", ".join(f"{phase}: {show_rate(lr)}" for phase, lr in rates.items())

@@ -22,7 +22,8 @@ from pathlib import Path
 
 from pe_bench.reporting.markdown import markdown_table
 from pe_bench.results.items import write_items
-from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
+from pe_bench.results.layout import CURVES
+from pe_bench.results.learning_curves import OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
@@ -107,8 +108,8 @@ def _write_run(folder: Path, model: RunRecord, changed: RunRecord, move: float) 
     files = [target / "rows.csv", target / "items.parquet"]
     curves = read_run_curves(model)
     if curves:
-        write_curve_file(target / FILE, curves, OF_A_RUN)
-        files.append(target / FILE)
+        write_curve_file(target / CURVES, curves, OF_A_RUN)
+        files.append(target / CURVES)
     write_sealed(target / "run.json", changed.to_json(), owner=owner_of(target), files=files)
     return target
 

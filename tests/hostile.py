@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from pe_bench.results import store
-from pe_bench.results.store import EXPORTED
+from pe_bench.results.layout import EXPORTED
 from pe_bench.system.sealed import _seal, sum_of
 
 DEEP: Any = []

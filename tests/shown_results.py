@@ -23,7 +23,8 @@ from shown_runs import (
     tuning,
 )
 
-from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
+from pe_bench.results.layout import CURVES
+from pe_bench.results.learning_curves import OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import Metric
 from pe_bench.results.record import RunRecord
@@ -99,7 +100,7 @@ def put_recall(root: Path) -> None:
                 costs={"all": {"training": {"loss": loss, "seconds": 20.0 + index + seed / 8}}},
             )  # fmt: skip
             if encoding in (FREE, ROPE):
-                write_curve_file(folder / FILE, {("task", ""): make_curve(index, seed)}, OF_A_RUN)
+                write_curve_file(folder / CURVES, {("task", ""): make_curve(index, seed)}, OF_A_RUN)
     known = {
         "bigram table": [("far", None, 20.5), (NEAR, None, 21.5), ("far", 16, 24.5)],
         "guessing": [("far", None, 12.5), ("far", 16, 12.5)],

@@ -12,6 +12,7 @@ from made_runs import write_record, write_rows
 from pe_bench.reporting.published import Published
 from pe_bench.results import store
 from pe_bench.results.items import Items, RowKey, write_items
+from pe_bench.results.layout import baselines_path
 from pe_bench.results.learning_curves import LearningCurve
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.record import RunRecord
@@ -157,7 +158,7 @@ def put_baselines(
     rows = []
     for name, own in values.items():
         rows += [{"task": task, "encoding": name, "seed": 0} | asdict(row) for row in own]
-    store.write_rows(store.baselines_path(root, task, digest), rows, CSV_COLUMNS)
+    store.write_rows(baselines_path(root, task, digest), rows, CSV_COLUMNS)
 
 
 def cells(place: int, seed: int) -> list[Measurement]:

@@ -23,9 +23,10 @@ from pe_bench.reporting.paired import headline_scores, scores_of
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.terminal import WIDTH, plain_table
 from pe_bench.results.items import Items, RowKey, write_items
+from pe_bench.results.layout import baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import baselines_path, write_rows
+from pe_bench.results.store import write_rows
 from pe_bench.results.views import Headline
 from pe_bench.stats.comparison import SeedScores, compare_all, compare_asked
 from pe_bench.stats.ranking import (

@@ -15,7 +15,7 @@ from pe_bench.reporting.families import in_main_set
 from pe_bench.reporting.markdown import find_block, replace_block
 from pe_bench.reporting.tables import read_tables
 from pe_bench.reporting.task_summary import block_of
-from pe_bench.results.store import PACKED_ROWS
+from pe_bench.results.layout import PACKED_ROWS
 from pe_bench.stats.ranking import find_standings
 from pe_bench.system.sealed import write_sealed
 

@@ -21,7 +21,8 @@ import pe_bench
 from pe_bench.cli import main
 from pe_bench.config import TrainConfig
 from pe_bench.errors import InputError
-from pe_bench.results.learning_curves import FILE, LearningCurve
+from pe_bench.results.layout import CURVES
+from pe_bench.results.learning_curves import LearningCurve
 from pe_bench.results.store import read_records
 from pe_bench.runs.options import RunOptions
 from pe_bench.system.sealed import DamagedError, read_sealed
@@ -108,8 +109,8 @@ def test_a_run_keeps_its_curve_also_where_its_model_was_there(toy: Toy, tmp_path
     assert frame["phase"].eq("task").all() and frame["subset"].eq("").all()  # one for both subsets
     assert frame["step"].tolist() == [1, 2] and frame["loss"].notna().all()
     read_sealed(folder / "run.json", owner="/".join(folder.parts[-3:]))
-    (folder / FILE).write_bytes(b"else")
-    with pytest.raises(DamagedError, match=f"{FILE} has changed since it was written"):
+    (folder / CURVES).write_bytes(b"else")
+    with pytest.raises(DamagedError, match=f"{CURVES} has changed since it was written"):
         read_sealed(folder / "run.json", owner="/".join(folder.parts[-3:]))
 
 
@@ -128,9 +129,9 @@ def test_curves_go_into_exports_and_come_back(toy: Toy, tmp_path: Path) -> None:
         pd.testing.assert_frame_equal(again, expected, rtol=2**-12)
     for one in read_records(Path("there")):
         assert one.status == "done" and one.folder is not None  # the seal is intact
-        assert (one.folder / FILE).exists()
+        assert (one.folder / CURVES).exists()
     assert main(["export", "once-more", "--results", "there"]) == 0
-    assert (Path("once-more") / FILE).read_bytes() == (Path("sent") / FILE).read_bytes()
+    assert (Path("once-more") / CURVES).read_bytes() == (Path("sent") / CURVES).read_bytes()
 
 
 def test_a_phase_before_has_its_curve_too(run: Callable[..., pd.DataFrame], tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_results_of_earlier_versions_have_no_curves(tmp_path: Path) -> None:
     frame = pe_bench.read_curves(tmp_path)
     assert frame.empty and list(frame.columns) == COLUMNS
     assert main(["export", str(tmp_path / "sent"), "--results", str(tmp_path)]) == 0
-    assert not (tmp_path / "sent" / FILE).exists()
+    assert not (tmp_path / "sent" / CURVES).exists()
     assert pe_bench.read_curves(tmp_path / "sent").empty
 
 

@@ -9,7 +9,7 @@ from made_runs import CURVE, SCORE, put, write_rows
 
 from pe_bench.reporting.markdown import escape, markdown_table
 from pe_bench.reporting.report import write_report
-from pe_bench.results.store import baselines_path
+from pe_bench.results.layout import baselines_path
 
 markdown_it = pytest.importorskip("markdown_it")
 

@@ -17,9 +17,9 @@ from test_runner import toy as toy  # a fixture
 from pe_bench.cli import main
 from pe_bench.reporting.frames import read_results
 from pe_bench.results.identity import digest_settings
-from pe_bench.results.learning_curves import FILE
+from pe_bench.results.layout import CURVES, EXPORTED, PACKED_ROWS, baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
-from pe_bench.results.store import EXPORTED, PACKED_ROWS, baselines_path, read_records
+from pe_bench.results.store import read_records
 from pe_bench.results.views import Headline
 from pe_bench.system.sealed import read_sealed, write_sealed
 
@@ -61,12 +61,12 @@ def test_an_export_comes_back_as_runs(toy: Toy, tmp_path: Path) -> None:
     toy("--seeds", "0", "1", encodings=["nope", "rope"])
     assert main(["export", "sent"]) == 0
     assert sorted(path.name for path in Path("sent").iterdir()) == [
-        FILE, "items.parquet", EXPORTED, PACKED_ROWS,
+        CURVES, "items.parquet", EXPORTED, PACKED_ROWS,
     ]  # fmt: skip
     assert merge(Path("sent"), to=Path("there")) == 0
     here, there = contents(Path("results")), contents(Path("there"))
     for name in there:
-        shortened = name.endswith(("run.json", FILE))
+        shortened = name.endswith(("run.json", CURVES))
         assert shortened or there[name] == here[name]
     assert len(there) == 12  # files of four runs
     assert toy("--seeds", "0", "1", "--results", "there", encodings=["nope", "rope"]) == (0, [])

@@ -13,18 +13,13 @@ from made_runs import CURVE, SCORE, put, write_record, write_rows
 from pe_bench.errors import InputErrors
 from pe_bench.results.export import _shorten, write_export
 from pe_bench.results.items import Items, write_items
-from pe_bench.results.learning_curves import (
-    FILE,
-    OF_A_RUN,
-    LearningCurve,
-    write_curve_file,
-)
+from pe_bench.results.layout import CURVES, baselines_path
+from pe_bench.results.learning_curves import OF_A_RUN, LearningCurve, write_curve_file
 from pe_bench.results.merging import Merger, describe_difference, merge_folder
 from pe_bench.results.merging_tuning import add_choices
 from pe_bench.results.reading import reading
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
-    baselines_path,
     key_of,
     read_record,
     read_records,
@@ -49,7 +44,7 @@ def put_whole(root: Path, encoding: str, seed: int = 0, value: float = 1.0, **ch
     """Write a run with rows, items and learning curves."""
     folder = put(root, encoding, [replace(SCORE, value=value), *CURVE], seed, **changed)
     write_items(folder / "items.parquet", ITEMS)
-    write_curve_file(folder / FILE, PHASES, OF_A_RUN)
+    write_curve_file(folder / CURVES, PHASES, OF_A_RUN)
     return folder
 
 

@@ -26,9 +26,10 @@ from pe_bench.errors import InputError
 from pe_bench.results import parquet as own_parquet
 from pe_bench.results import store
 from pe_bench.results.export import write_export
+from pe_bench.results.layout import EXPORTED, PACKED_ROWS
 from pe_bench.results.merging import merge_folder
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import EXPORTED, PACKED_ROWS, read_records
+from pe_bench.results.store import read_records
 from pe_bench.runs.options import MovedPaths
 from pe_bench.runs.rebuild import rebuild
 from pe_bench.system import files

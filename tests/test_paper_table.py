@@ -16,8 +16,9 @@ from pe_bench.reporting.display_names import display_name, display_names
 from pe_bench.reporting.latex import escape
 from pe_bench.reporting.paper_table import MOST_SCORES, _show, write_tables
 from pe_bench.reporting.tables import read_tables
+from pe_bench.results.layout import baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
-from pe_bench.results.store import baselines_path, read_records, write_rows
+from pe_bench.results.store import read_records, write_rows
 from pe_bench.results.views import Headline
 
 HARD = r"50%_of & more #1 {x} $y$ a\b ~^ <>|"

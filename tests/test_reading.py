@@ -16,7 +16,8 @@ import pe_bench
 from pe_bench.cli import main
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.items import Items, write_items
-from pe_bench.results.store import baselines_path, owner_of, read_record, read_records
+from pe_bench.results.layout import baselines_path
+from pe_bench.results.store import owner_of, read_record, read_records
 from pe_bench.system.sealed import SCHEMA, write_sealed
 
 

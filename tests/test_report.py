@@ -39,15 +39,11 @@ from pe_bench.reporting.report import write_report
 from pe_bench.reporting.selection import select_tables
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.items import Items, RowKey, write_items
+from pe_bench.results.layout import PACKED_ROWS, baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.metrics import Metric
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import (
-    PACKED_ROWS,
-    baselines_path,
-    read_records,
-    read_run_items,
-)
+from pe_bench.results.store import read_records, read_run_items
 from pe_bench.results.views import Column, Headline
 from pe_bench.system import commit
 

@@ -17,9 +17,10 @@ from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.tables import read_tables
 from pe_bench.reporting.task_summary import find_limits
+from pe_bench.results.layout import baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.metrics import Metric
-from pe_bench.results.store import baselines_path, write_rows
+from pe_bench.results.store import write_rows
 from pe_bench.results.views import Column, Curve, Headline
 from pe_bench.runs.baselines import write_baselines
 

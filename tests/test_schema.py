@@ -10,7 +10,8 @@ from test_runner import Toy, record
 from test_runner import toy as toy  # a fixture
 
 from pe_bench.cli import main
-from pe_bench.results.store import EXPORTED, read_record
+from pe_bench.results.layout import EXPORTED
+from pe_bench.results.store import read_record
 from pe_bench.system import sealed
 from pe_bench.system.sealed import SCHEMA, DamagedError, read_sealed, write_sealed
 

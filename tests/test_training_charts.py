@@ -17,7 +17,8 @@ from pe_bench.reporting.pictures import draw
 from pe_bench.reporting.styles import styles
 from pe_bench.reporting.training_charts import MOST_POINTS, make_training
 from pe_bench.reporting.training_pictures import draw_training
-from pe_bench.results.learning_curves import FILE, OF_A_RUN, Key, LearningCurve, write_curve_file
+from pe_bench.results.layout import CURVES
+from pe_bench.results.learning_curves import OF_A_RUN, Key, LearningCurve, write_curve_file
 
 TASK = ("task", "")
 
@@ -38,7 +39,7 @@ def put_curves(
     root: Path, encoding: str, curves: dict[Key, LearningCurve], seed: int = 0, **changed: Any
 ) -> None:
     folder = put(root, encoding, [SCORE], seed, **changed)
-    write_curve_file(folder / FILE, curves, OF_A_RUN)
+    write_curve_file(folder / CURVES, curves, OF_A_RUN)
 
 
 def test_a_curve_is_the_mean_over_seeds_within_their_range(tmp_path: Path) -> None:
@@ -153,10 +154,10 @@ def test_a_damaged_file_of_curves_is_named_and_the_rest_is_shown(
 ) -> None:
     put_curves(tmp_path, "nope", {TASK: make_curve([2.0, 1.0])})
     folder = put(tmp_path, "rope", [SCORE])
-    (folder / FILE).write_bytes(b"else")
+    (folder / CURVES).write_bytes(b"else")
     assert main(["report", "--results", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert said.count(FILE) == 1 and "Traceback" not in said
+    assert said.count(CURVES) == 1 and "Traceback" not in said
     assert "Training" in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 

@@ -10,6 +10,7 @@ from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError
 from pe_bench.option_table import argument, check_values, option
+from pe_bench.results.layout import RECORD
 from pe_bench.runs.options import MovedPaths, RunOptions, read_data
 from pe_bench.system.console import info
 
@@ -70,7 +71,7 @@ def main(values: Values) -> int:
     options = values.make(AttentionOptions)
     _check(options, values.given)
     folder = Path(options.model)
-    if (folder / "config.json").is_file() and not (folder / "run.json").exists():
+    if (folder / "config.json").is_file() and not (folder / RECORD).exists():
         checkpoint, row, names = _of_folder(folder, options)
     else:
         checkpoint, row, names = _of_run(options)

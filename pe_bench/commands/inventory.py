@@ -11,6 +11,7 @@ from pe_bench.registry import plugins
 from pe_bench.registry.importing import Kind, trusting_only
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.results.identity import describe_change, settings_of_phases
+from pe_bench.results.layout import RECORD, RUNS
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import key_of, read_record
 from pe_bench.system.locks import is_held
@@ -56,8 +57,8 @@ def find_runs(results: Path) -> list[FoundRun]:
     """
     if not results.is_dir():
         raise InputError(f"there is no folder {results}: give --results")
-    folders = [path for path in sorted(results.glob("runs/*/*/seed*")) if path.is_dir()]
-    records = {path: read_record(path) for path in folders if (path / "run.json").exists()}
+    folders = [path for path in sorted(results.glob(f"{RUNS}/*/*/seed*")) if path.is_dir()]
+    records = {path: read_record(path) for path in folders if (path / RECORD).exists()}
     versions = Versions(list(records.values()))
     counted = {_group(record): record for record in finished_runs(records.values())}
     return [_describe(path, records.get(path), versions, counted) for path in folders]

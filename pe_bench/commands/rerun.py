@@ -10,6 +10,7 @@ from pe_bench.commands.device import device_option, find_device
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError
 from pe_bench.option_table import argument, option
+from pe_bench.results.layout import RUNS
 from pe_bench.runs.options import MovedPaths
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import check_writable
@@ -46,7 +47,7 @@ def main(values: Values) -> int:
     torch.set_flush_denormal(True)  # as in `pe-bench run`
     if options.keep is not None:
         check_writable(options.keep, "--keep")
-        if (options.keep / "runs").exists():
+        if (options.keep / RUNS).exists():
             raise InputError(f"{options.keep} is a results folder: give another one with --keep")
         return _report(repeat(record, options.keep, device=device, moved=moved))
     with tempfile.TemporaryDirectory(prefix="pe-bench-rerun-") as scratch:

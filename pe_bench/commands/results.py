@@ -7,6 +7,7 @@ from pe_bench.commands.command import Command, OptionGroup
 from pe_bench.commands.values import Values
 from pe_bench.errors import PACKAGE, InputError, suggest
 from pe_bench.option_table import argument
+from pe_bench.results.layout import EXPORTED
 from pe_bench.system.console import info
 from pe_bench.system.program import program
 
@@ -42,7 +43,7 @@ def committed_folders() -> dict[str, Path]:
     """Return the folders of committed results by name; in a wheel they are in `committed`."""
     inside = PACKAGE / "committed"
     folder = inside if inside.is_dir() else PACKAGE.parent / "results"
-    return {path.parent.name: path.parent for path in sorted(folder.glob("*/records.json"))}
+    return {path.parent.name: path.parent for path in sorted(folder.glob(f"*/{EXPORTED}"))}
 
 
 COMMAND = Command(

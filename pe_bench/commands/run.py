@@ -16,6 +16,7 @@ from pe_bench.commands.values import Values
 from pe_bench.errors import InputError
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.option_table import REQUIRED, check_values, option
+from pe_bench.results.layout import RECORD
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.seeds import LARGEST_SEED, read_seeds
 from pe_bench.system.console import info, show_duration, warn
@@ -206,7 +207,7 @@ def _close(outcomes: Sequence["Outcome"], problems: Sequence[str]) -> int:
     for line in complaints:
         warn(line)
     for outcome in failed:
-        see = f"; see {outcome.folder}/run.json" if outcome.folder else ""
+        see = f"; see {outcome.folder}/{RECORD}" if outcome.folder else ""
         warn(f"{outcome.title} failed, {outcome.cause}{see}")
     return BAD_INPUT if complaints else FAILED if failed else 0
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from pe_bench.errors import CRASHES
 from pe_bench.results.identity import without_defaults
+from pe_bench.results.layout import EXPORTED, RECORD, find_recorded
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import EXPORTED, latest_copies, records_of_export
+from pe_bench.results.store import latest_copies, records_of_export
 from pe_bench.runs.rate_search import TRAININGS
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.run import Run, pending_search_key
@@ -211,10 +212,10 @@ def find_records(*folders: Path) -> list[RunRecord]:
     """Return the readable records of results folders and exports; no other file is read."""
     found: list[RunRecord] = []
     for folder in folders:
-        for path in sorted((folder / "runs").glob("*/*/*/run.json")):
+        for run in find_recorded(folder):
             with suppress(OSError, ValueError, RecursionError):
-                content = json.loads(read_regular(path, LARGEST))
-                found.append(RunRecord.from_json(content, path.parent))
+                content = json.loads(read_regular(run / RECORD, LARGEST))
+                found.append(RunRecord.from_json(content, run))
         found += _exported(folder)
     return latest_copies(found)
 

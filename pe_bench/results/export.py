@@ -20,27 +20,25 @@ import numpy as np
 
 from pe_bench.errors import InputError
 from pe_bench.results.items import Floats, Items, write_items
-from pe_bench.results.learning_curves import (
-    FILE,
-    OF_AN_EXPORT,
-    Key,
-    LearningCurve,
-    write_curve_file,
+from pe_bench.results.layout import (
+    CURVES,
+    EXPORTED,
+    ITEMS,
+    PACKED_ROWS,
+    baselines_path,
+    copy_with_seal,
 )
+from pe_bench.results.learning_curves import OF_AN_EXPORT, Key, LearningCurve, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.reading import find_baselines, report_problem
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import (
-    EXPORTED,
-    PACKED_ROWS,
-    baselines_path,
     key_of,
     read_run_curves,
     read_run_items,
     read_run_rows,
     write_rows,
 )
-from pe_bench.system.files import write_atomic
 from pe_bench.system.sealed import write_sealed
 
 BITS = 12  # bits of a rounded loss: a relative error of 1/4000, far below differences between items
@@ -72,22 +70,19 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
             labels[name] += [value] * len(own)
         for of_run, curve in own_curves.items():
             curves[*key_of(record), *of_run] = _shorten_curve(curve)
-    files = [folder / EXPORTED, folder / PACKED_ROWS, folder / "items.parquet"]
+    files = [folder / EXPORTED, folder / PACKED_ROWS, folder / ITEMS]
     rows = [row for record in kept for row in read_run_rows(record)]
     write_rows(files[1], rows, CSV_COLUMNS)
     write_items(files[2], items, labels)
-    (folder / FILE).unlink(missing_ok=True)
+    (folder / CURVES).unlink(missing_ok=True)
     if curves:
-        files.append(folder / FILE)
+        files.append(folder / CURVES)
         write_curve_file(files[3], curves, OF_AN_EXPORT)
     for record in kept:
         target = baselines_path(folder, record.task, record.settings_digest)
         path = None if target in files else find_baselines(record)
         if path and path != target:
-            write_atomic(target, path.read_bytes())
-            seal = path.with_suffix(".json")
-            if seal.exists():
-                write_atomic(target.with_suffix(".json"), seal.read_bytes())
+            copy_with_seal(path, target)
             files.append(target)
     write_sealed(files[0], _shared(kept), owner=EXPORTED, files=files[1:])
     return files

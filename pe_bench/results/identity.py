@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.results.layout import TUNING
 from pe_bench.system.files import slug
 
 ABSENT = object()  # default of a setting that the config does not have
@@ -68,7 +69,7 @@ def tuning_path(results: Path, task: str, encoding: str, identity: str) -> Path:
         task, encoding: labels.
         identity: digest of the settings of the task, and of the label and version of the encoding.
     """
-    return results / "tuning" / slug(task) / f"{slug(encoding)}-{identity}.json"
+    return results / TUNING / slug(task) / f"{slug(encoding)}-{identity}.json"
 
 
 def settings_of_phases(settings: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:

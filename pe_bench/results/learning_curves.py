@@ -9,7 +9,6 @@ from typing import Any
 from pe_bench.results.parquet import read_table
 from pe_bench.system.files import write_atomic
 
-FILE = "curves.parquet"  # in the folder of a run, and in an export
 OF_A_RUN = ("phase", "subset")
 OF_AN_EXPORT = ("task", "encoding", "run", *OF_A_RUN)
 

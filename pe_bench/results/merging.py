@@ -10,7 +10,17 @@ from filelock import Timeout
 
 from pe_bench.errors import InputError
 from pe_bench.results.items import write_items
-from pe_bench.results.learning_curves import FILE, OF_A_RUN, write_curve_file
+from pe_bench.results.layout import (
+    CURVES,
+    ITEMS,
+    RECORD,
+    REFERENCES,
+    ROWS,
+    TUNING,
+    copy_with_seal,
+    run_path,
+)
+from pe_bench.results.learning_curves import OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.merging_tuning import copy_tuning, restore_tuning
 from pe_bench.results.record import RunRecord
@@ -35,13 +45,12 @@ from pe_bench.system.files import (
     list_files,
     real_path,
     saving,
-    slug,
     write_atomic,
 )
 from pe_bench.system.locks import hold
 from pe_bench.system.sealed import DamagedError, read_sealed, sum_of, write_sealed
 
-LEFT_OUT = ("work", "lock", "run.json")
+LEFT_OUT = ("work", "lock", RECORD)
 REL_TOLERANCE = 1e-9  # largest relative difference of equal numbers
 
 
@@ -86,9 +95,9 @@ def merge_folder(source: Path, target: Path, records: Sequence[RunRecord] | None
         merger.merge_run(record)
     if everything:
         for folder in dict.fromkeys([source, *(results_of(record) for record in records)]):
-            for path in sorted((folder / "references").glob("*.csv")):
+            for path in sorted((folder / REFERENCES).glob("*.csv")):
                 merger.merge_baselines(path)
-            for path in sorted((folder / "tuning").glob("*/*.json")):
+            for path in sorted((folder / TUNING).glob("*/*.json")):
                 merger.merge_tuning(path, target / path.relative_to(folder))
     else:
         for path in dict.fromkeys(map(baselines_of, records)):
@@ -168,7 +177,7 @@ class Merger:
             if is_copied or describe_difference(record, there):
                 self._compare(record, there)
                 return
-        folder = self.target / "runs" / slug(record.task) / slug(record.encoding) / record.name
+        folder = run_path(self.target, record.task, record.encoding, record.name)
         with saving(folder):
             folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -179,7 +188,7 @@ class Merger:
 
     def _bring(self, record: RunRecord, folder: Path) -> None:
         """Copy a run into its locked folder, unless a run with results is there."""
-        there = read_record(folder) if (folder / "run.json").exists() else None
+        there = read_record(folder) if (folder / RECORD).exists() else None
         if there is not None and there.status == "done":
             self._compare(record, there)
         elif record.status == "done":
@@ -209,10 +218,10 @@ class Merger:
         assert record.folder is not None
         for path in _files(record):
             write_atomic(folder / path.relative_to(record.folder), path.read_bytes())
-        write_atomic(folder / "run.json", (record.folder / "run.json").read_bytes())
+        write_atomic(folder / RECORD, (record.folder / RECORD).read_bytes())
         if read_record(folder).status == record.status:
             return True
-        (folder / "run.json").unlink()
+        (folder / RECORD).unlink()
         self._complain(f"{record.folder} has changed while it was read: merge again")
         return False
 
@@ -228,16 +237,13 @@ class Merger:
         except (DamagedError, OSError, InputError) as error:
             self._complain(f"{error}: left out")
             return
-        copy = self.target / "references" / path.name
+        copy = self.target / REFERENCES / path.name
         try:
             present = _version_of(copy) if copy.exists() else 0
         except (DamagedError, InputError):
             present = 0
         if version > present:
-            write_atomic(copy, path.read_bytes())
-            seal = path.with_suffix(".json")
-            if seal.exists():
-                write_atomic(copy.with_suffix(".json"), seal.read_bytes())
+            copy_with_seal(path, copy)
         elif version == present and not _same_rows(path, copy):
             self._complain(f"{path} has other baselines than {copy}, which stay")
 
@@ -294,17 +300,17 @@ def _own_copies_first(target: Path) -> dict[tuple[str, str, str], RunRecord]:
 
 def _write_exported(record: RunRecord, folder: Path) -> None:
     """Write a run of an export in the format of a results folder."""
-    files = [folder / "rows.csv"]
+    files = [folder / ROWS]
     write_rows(files[0], read_run_rows(record), CSV_COLUMNS)
     items = read_run_items(record)
     if items:
-        files.append(folder / "items.parquet")
+        files.append(folder / ITEMS)
         write_items(files[1], items)
     curves = read_run_curves(record)
     if curves:
-        files.append(folder / FILE)
-        write_curve_file(folder / FILE, curves, OF_A_RUN)
-    write_sealed(folder / "run.json", record.to_json(), owner=owner_of(folder), files=files)
+        files.append(folder / CURVES)
+        write_curve_file(folder / CURVES, curves, OF_A_RUN)
+    write_sealed(folder / RECORD, record.to_json(), owner=owner_of(folder), files=files)
 
 
 def _files(record: RunRecord) -> list[Path]:

@@ -15,8 +15,19 @@ import numpy as np
 
 from pe_bench.errors import InputError
 from pe_bench.results.items import Items, read_items, read_labelled_items
+from pe_bench.results.layout import (
+    CURVES,
+    EXPORTED,
+    FILES_OF_A_RUN,
+    FILES_OF_AN_EXPORT,
+    ITEMS,
+    PACKED_ROWS,
+    RECORD,
+    ROWS,
+    baselines_path,
+    find_recorded,
+)
 from pe_bench.results.learning_curves import (
-    FILE,
     OF_A_RUN,
     OF_AN_EXPORT,
     Key,
@@ -25,20 +36,16 @@ from pe_bench.results.learning_curves import (
 )
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.record import RunRecord
-from pe_bench.system.files import LARGEST, check_links, read_regular, slug, write_atomic
+from pe_bench.system.files import LARGEST, check_links, read_regular, write_atomic
 from pe_bench.system.schema import FileName, Label, WrongError, is_line, read_as
 from pe_bench.system.sealed import DamagedError, read_sealed
 from pe_bench.system.text import printable
 
-EXPORTED = "records.json"  # in a folder that `pe_bench.results.export` has written
-PACKED_ROWS = "rows.csv.gz"  # in the same folder
 FLOATS = ("value", "stderr", "ci_low", "ci_high")
 FLOAT = re.compile("[-+.e0-9inf ]*")  # no "nan", which is an empty cell; a perplexity may overflow
 INTEGERS = ("seed", "length", "n")
 INTEGER = re.compile("[0-9 ]*")
 DIGITS = 15  # a float represents all integers with up to 15 digits exactly
-FILES_OF_A_RUN = ("run.json", "rows.csv", "items.parquet", FILE)
-FILES_OF_AN_EXPORT = (EXPORTED, PACKED_ROWS, "items.parquet", FILE)
 
 RunKey = tuple[str, str, str]
 """Task, encoding and name, which together identify a run within an export."""
@@ -69,12 +76,7 @@ def _is_missing(value: Any) -> bool:
 def rows_path(record: RunRecord) -> Path:
     """Return the file with the rows of a run; in an export it is compressed."""
     assert record.folder is not None
-    return record.folder / (PACKED_ROWS if record.exported else "rows.csv")
-
-
-def baselines_path(results: Path, task: str, settings_digest: str) -> Path:
-    """Return the file with the rows of a task's baselines under some settings."""
-    return results / "references" / f"{slug(task)}-{settings_digest}.csv"
+    return record.folder / (PACKED_ROWS if record.exported else ROWS)
 
 
 def baselines_of(record: RunRecord) -> Path:
@@ -180,8 +182,7 @@ def read_records(results: Path) -> list[RunRecord]:
     Raises:
         InputError: an export is damaged.
     """
-    folders = [path.parent for path in sorted((results / "runs").glob("*/*/*/run.json"))]
-    records = [read_record(folder) for folder in folders]
+    records = [read_record(folder) for folder in find_recorded(results)]
     for path in (results / EXPORTED, *sorted(results.glob(f"*/{EXPORTED}"))):
         if path.exists():
             try:
@@ -197,14 +198,14 @@ def read_records(results: Path) -> list[RunRecord]:
 
 def read_record(folder: Path) -> RunRecord:
     """Return the record of a run, with the status "damaged" if its files are not intact."""
-    path = folder / "run.json"
+    path = folder / RECORD
     remedy = f"run it again, or remove {folder}"
     try:
         check_links(folder, FILES_OF_A_RUN)
         content = read_sealed(path, owner=owner_of(folder), limit=LARGEST)
         record = RunRecord.from_json(content, folder)
         if record.status == "done":
-            _check_columns(folder / "rows.csv")
+            _check_columns(folder / ROWS)
         return record
     except InputError as error:  # a later version has written it
         reason = str(error)
@@ -334,7 +335,7 @@ def find_run(what: str, results: Path) -> RunRecord:
         InputError: there is no such run, there are several, or it is damaged.
     """
     folder = Path(what)
-    if (folder / "run.json").exists():
+    if (folder / RECORD).exists():
         found = [read_record(folder.resolve())]
     else:
         records = read_records(results)
@@ -412,7 +413,7 @@ def read_run_items(record: RunRecord) -> list[Items]:
         InputError: the file cannot be read.
     """
     assert record.folder is not None
-    path = record.folder / "items.parquet"
+    path = record.folder / ITEMS
     if not path.exists():
         return []
     if not record.exported:
@@ -437,7 +438,7 @@ def read_run_curves(record: RunRecord) -> dict[Key, LearningCurve]:
         InputError: the file cannot be read.
     """
     assert record.folder is not None
-    path = record.folder / FILE
+    path = record.folder / CURVES
     if not path.exists():
         return {}
     if not record.exported:

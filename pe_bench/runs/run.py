@@ -14,6 +14,7 @@ from pe_bench.checks.before_run import find_fault
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError, TimedOut, as_exception
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results.layout import run_path
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.record import RunRecord, RunStatus
 from pe_bench.results.row_checks import check_rows
@@ -38,7 +39,6 @@ from pe_bench.runs.tunable import with_choice
 from pe_bench.system import environment
 from pe_bench.system.cache_entries import CHECKPOINTS, drop_weights, limit_weights
 from pe_bench.system.console import info, warn
-from pe_bench.system.files import slug
 from pe_bench.system.locks import hold
 from pe_bench.system.time_limit import TimeLimit
 from pe_bench.task import Evaluation
@@ -101,8 +101,8 @@ class Run:
         """Folder of the run; its digest covers every setting and version that affects a number."""
         code = (code_of(self.encoding),) if self.resolved.task.measures_time else ()
         identity = self.resolved.digest(self.encoding.label, self.encoding.version, *code)
-        parent = self.results / "runs" / slug(self.resolved.label) / slug(self.encoding.label)
-        return parent / f"seed{self.seed}-{identity}"
+        name = f"seed{self.seed}-{identity}"
+        return run_path(self.results, self.resolved.label, self.encoding.label, name)
 
     @cached_property
     def files(self) -> RunFolder:

@@ -12,8 +12,8 @@ from filelock import Timeout
 from pe_bench.errors import SavingError
 from pe_bench.results.items import Items, read_items, write_items
 from pe_bench.results.journal import Journal
+from pe_bench.results.layout import CURVES, ITEMS, RECORD, ROWS
 from pe_bench.results.learning_curves import (
-    FILE,
     OF_A_RUN,
     Key,
     LearningCurve,
@@ -123,7 +123,7 @@ class RunFolder:
 
     def is_done(self, subsets: Sequence[str]) -> bool:
         """Return whether the run is finished and undamaged, with all of these subsets."""
-        path = self.path / "run.json"
+        path = self.path / RECORD
         if read_if_intact(lambda: read_sealed(path, owner=owner_of(self.path))) is None:
             return False
         return self._has(subsets)
@@ -131,7 +131,7 @@ class RunFolder:
     def looks_done(self, subsets: Sequence[str]) -> bool:
         """Return the same as `is_done`, but do not rename damaged files."""
         try:
-            read_sealed(self.path / "run.json", owner=owner_of(self.path))
+            read_sealed(self.path / RECORD, owner=owner_of(self.path))
         except (OSError, DamagedError):
             return False
         return self._has(subsets)
@@ -164,7 +164,7 @@ class RunFolder:
 
     def read(self) -> RunRecord | None:
         """Return the record of the run; None: there is none."""
-        return read_record(self.path) if (self.path / "run.json").is_file() else None
+        return read_record(self.path) if (self.path / RECORD).is_file() else None
 
     def next_order(self) -> int:
         """Return an order for a record that follows all runs of this encoding and task."""
@@ -182,27 +182,27 @@ class RunFolder:
     def write(self, record: RunRecord, found: Evaluation | None = None) -> None:
         """Write rows, items and the learning curves of the subsets, and then the record."""
         if found:
-            write_items(self.path / "items.parquet", found.items)
-            self._write_rows(self.path / "rows.csv", found.rows)
+            write_items(self.path / ITEMS, found.items)
+            self._write_rows(self.path / ROWS, found.rows)
             curves = self.read_curves(record.subsets)
             if curves:
-                write_curve_file(self.path / FILE, curves, OF_A_RUN)
+                write_curve_file(self.path / CURVES, curves, OF_A_RUN)
         self._write_record(record)
 
     def copy_numbers_of(self, record: RunRecord, other: RunRecord) -> None:
         """Write the rows, items and curves of another run for this run, and the record."""
         rows = [{**row, "run": self.path.name} for row in read_run_rows(other)]
-        write_rows(self.path / "rows.csv", rows, CSV_COLUMNS)
-        for name in ("items.parquet", FILE):
+        write_rows(self.path / ROWS, rows, CSV_COLUMNS)
+        for name in (ITEMS, CURVES):
             assert other.folder is not None
             if (other.folder / name).exists():
                 write_atomic(self.path / name, (other.folder / name).read_bytes())
         self._write_record(record)
 
     def _write_record(self, record: RunRecord) -> None:
-        files = [self.path / name for name in ("rows.csv", "items.parquet", FILE)]
+        files = [self.path / name for name in (ROWS, ITEMS, CURVES)]
         write_sealed(
-            self.path / "run.json",
+            self.path / RECORD,
             record.to_json(),
             owner=owner_of(self.path),
             files=[file for file in files if file.exists()],
@@ -225,4 +225,4 @@ class RunFolder:
 
     def siblings(self) -> list[RunRecord]:
         """Return the records of all runs of this encoding and task, including this one."""
-        return [read_record(path.parent) for path in self.path.parent.glob("*/run.json")]
+        return [read_record(path.parent) for path in self.path.parent.glob(f"*/{RECORD}")]

@@ -305,7 +305,9 @@ def test_an_overview_has_words_for_everything() -> None:
         *(f"skipped  {planned.run.title}" for planned in skipped),
     ]
     known = {title: 60.0 for title in titles}
-    few = replace(view, skipped=[], died=[], begun=frozenset(), estimates=known, used=4, done=[])
+    few = replace(
+        view, skipped=[], died=[], begun=frozenset(), estimates=known, used=4, finished=[]
+    )
     assert few.lines(3) == [
         "3 runs: 0 done, 3 to do",
         "time: about 60 s, 3 at once, from 4 earlier runs on such a device",
@@ -314,7 +316,7 @@ def test_an_overview_has_words_for_everything() -> None:
     unknown = "time: unknown, because no run of such a task has finished on such a device yet"
     assert none.lines(1) == ["1 run: 0 done, 1 to do", unknown]
     assert none.seconds(1) == 0.0
-    assert replace(few, done=to_do[:1], to_do=[], estimates={}).lines(1) == [
+    assert replace(few, finished=to_do[:1], to_do=[], estimates={}).lines(1) == [
         "1 run: 1 done, 0 to do"
     ]
 
@@ -329,7 +331,7 @@ def test_an_overview_asks_the_folders_of_runs() -> None:
 
     def run(title: str, skip: str | None = None, missing: Sequence[str] = ()) -> Any:
         files = SimpleNamespace(
-            looks_done=lambda subsets: "done" in title and subsets == ["a"],
+            looks_finished=lambda subsets: "done" in title and subsets == ["a"],
             has_begun=lambda: "begun" in title,
             has_died=lambda: "died" in title,
         )

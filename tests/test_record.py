@@ -76,11 +76,11 @@ def test_what_is_no_record(content: object, says: str) -> None:
 def test_a_run_is_done_with_all_of_its_subsets(tmp_path: Path) -> None:
     folder = RunFolder(put(tmp_path, "rope", [SCORE], subsets=("a", "b")), {})
     for subsets, done in ((["a"], True), (["b", "a"], True), (["a", "c"], False)):
-        assert folder.is_done(subsets) == folder.looks_done(subsets) == done
+        assert folder.is_finished(subsets) == folder.looks_finished(subsets) == done
     failed = RunFolder(put(tmp_path, "nope", [SCORE], subsets=("a",), status="failed"), {})
-    assert not failed.is_done(["a"]) and not failed.looks_done(["a"])
+    assert not failed.is_finished(["a"]) and not failed.looks_finished(["a"])
     absent = RunFolder(tmp_path / "absent", {})
-    assert not absent.is_done([]) and not absent.looks_done([])
+    assert not absent.is_finished([]) and not absent.looks_finished([])
 
 
 def test_a_new_record_is_the_last_of_its_encoding(tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGr
     if execution.dry_run:
         lines = overview.runs() + lines
     if describe and overview.to_do:
-        lines += describe([*overview.done, *overview.to_do], records)
+        lines += describe([*overview.finished, *overview.to_do], records)
     for line in lines:
         info(line)
     _describe_work(spec, executor, overview.unknown)
@@ -236,7 +236,7 @@ class _Execution:
         overview = self.grid.overview
         others: list[PlannedRun] = []
         timed: list[PlannedRun] = []
-        for planned in overview.done:
+        for planned in overview.finished:
             try:
                 self.found[planned.run.title] = execute(planned.run)
             except Busy:
@@ -260,7 +260,7 @@ class _Execution:
             with executor, _display(estimates, executor.lanes) as display:
                 self._until_all_end(executor, runs, display)
         except KeyboardInterrupt:
-            total = len(overview.done) + len(overview.to_do)
+            total = len(overview.finished) + len(overview.to_do)
             info(f"{len(self.found)} of {total} runs finished")
             raise
 

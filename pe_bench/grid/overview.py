@@ -16,7 +16,7 @@ class Overview:
     """The runs of a plan: done, to do, and skipped.
 
     Attributes:
-        done: runs that an earlier call has finished.
+        finished: runs that an earlier call has finished.
         to_do: runs that are not finished.
         begun: titles of the runs to do that an earlier call has begun.
         died: titles of the runs to do whose process was killed, or killed itself.
@@ -25,7 +25,7 @@ class Overview:
         used: number of earlier runs that the estimates are based on.
     """
 
-    done: Sequence[PlannedRun]
+    finished: Sequence[PlannedRun]
     to_do: Sequence[PlannedRun]
     begun: frozenset[str]
     died: Sequence[str]
@@ -47,7 +47,7 @@ class Overview:
             estimates: estimates of their seconds.
             copied: task, encoding and name of finished runs elsewhere that count as done.
         """
-        done = []
+        finished = []
         to_do = []
         begun = set()
         died = []
@@ -55,10 +55,12 @@ class Overview:
             run = planned.run
             if planned.skip is not None:
                 continue
-            is_done = run.files.looks_done(run.resolved.task.subsets) and not run.missing_models()
+            is_finished = (
+                run.files.looks_finished(run.resolved.task.subsets) and not run.missing_models()
+            )
             key = (run.resolved.label, run.encoding.label, run.folder.name)
-            if is_done or key in copied:
-                done.append(planned)
+            if is_finished or key in copied:
+                finished.append(planned)
                 continue
             to_do.append(planned)
             if run.files.has_begun():
@@ -69,7 +71,7 @@ class Overview:
         times = estimates.of_runs(planned.run for planned in to_do)
         titles = [planned.run.title for planned in to_do]
         seconds = dict(zip(titles, times.seconds, strict=True))
-        return cls(done, to_do, frozenset(begun), died, skipped, seconds, times.used)
+        return cls(finished, to_do, frozenset(begun), died, skipped, seconds, times.used)
 
     @property
     def unknown(self) -> list[Run]:
@@ -82,12 +84,12 @@ class Overview:
         Args:
             lanes: number of runs at the same time; None: unknown.
         """
-        parts = [f"{len(self.done)} done", f"{len(self.to_do)} to do"]
+        parts = [f"{len(self.finished)} done", f"{len(self.to_do)} to do"]
         if self.begun:
             parts[-1] += f" ({len(self.begun)} begun)"
         if self.skipped:
             parts.append(f"{len(self.skipped)} skipped")
-        count = len(self.done) + len(self.to_do) + len(self.skipped)
+        count = len(self.finished) + len(self.to_do) + len(self.skipped)
         lines = [f"{count} {'run' if count == 1 else 'runs'}: {', '.join(parts)}"]
         if self.to_do:
             lines.append(f"time: {self._time(lanes)}")
@@ -101,7 +103,7 @@ class Overview:
 
     def runs(self) -> list[str]:
         """Return a line for each run."""
-        lines = [f"done     {planned.run.title}" for planned in self.done]
+        lines = [f"done     {planned.run.title}" for planned in self.finished]
         for planned in self.to_do:
             title = planned.run.title
             seconds = self.estimates[title]

@@ -160,7 +160,7 @@ class Run:
 
     def _recall(self, begun: Callable[[], None], since: datetime | None) -> Outcome | None:
         """Return the outcome of a finished run; None if subsets are still to be measured."""
-        if self.files.is_done(self.resolved.task.subsets):
+        if self.files.is_finished(self.resolved.task.subsets):
             if self.missing_models():
                 begun()
                 self._keep_models()
@@ -193,7 +193,7 @@ class Run:
         found = self._summarize(tuple(costs), failures)
         if failures.errors:
             return self._failed(failures, found, **self._describe(costs))
-        return self._done(costs, found)
+        return self._finish(costs, found)
 
     def _reuse(self, same: RunRecord) -> Outcome:
         """Record the numbers of a run that has the same models under another search."""
@@ -263,7 +263,7 @@ class Run:
                 failures.add("summary", error)
         return Evaluation([*measured.rows, *summary], items=measured.items)
 
-    def _done(self, costs: Mapping[str, Mapping[str, Any]], found: Evaluation) -> Outcome:
+    def _finish(self, costs: Mapping[str, Mapping[str, Any]], found: Evaluation) -> Outcome:
         self._keep_models()
         self.files.remove_work()
         model = self.resolved.make_empty(self.encoding)

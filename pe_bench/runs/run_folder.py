@@ -121,15 +121,15 @@ class RunFolder:
             curves |= read_curve_file(self._file(subset, ".curves.parquet"), OF_A_RUN)
         return curves
 
-    def is_done(self, subsets: Sequence[str]) -> bool:
+    def is_finished(self, subsets: Sequence[str]) -> bool:
         """Return whether the run is finished and undamaged, with all of these subsets."""
         path = self.path / RECORD
         if read_if_intact(lambda: read_sealed(path, owner=owner_of(self.path))) is None:
             return False
         return self._has(subsets)
 
-    def looks_done(self, subsets: Sequence[str]) -> bool:
-        """Return the same as `is_done`, but do not rename damaged files."""
+    def looks_finished(self, subsets: Sequence[str]) -> bool:
+        """Return the same as `is_finished`, but do not rename damaged files."""
         try:
             read_sealed(self.path / RECORD, owner=owner_of(self.path))
         except (OSError, DamagedError):

@@ -484,7 +484,7 @@ def test_a_cluster_executes_runs_and_names_deaths(
     display: Any = shown
     spec = GridSpec(options=RunOptions(), encodings=["nope"], tasks=["mqar"], device="cuda")
     with Cluster(spec, 2) as executor:
-        assert executor.lanes is None
+        assert executor.parallel_runs is None
         found = {planned.run.title: outcome for planned, outcome in executor.run(runs, display)}
         last: Any = "reference"
         executor.pending = {last}

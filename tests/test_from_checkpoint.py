@@ -491,8 +491,8 @@ def test_the_time_of_work_is_a_sum_over_rows_and_runs(monkeypatch: pytest.Monkey
         assert (device, precision, threads) == ("cpu", "bf16", 3)
         return model * 1e12
 
-    def said(runs: list[Any], lanes: int) -> str | None:
-        return checkpoint_time.describe_work(runs, 3, lanes)
+    def said(runs: list[Any], parallel_runs: int) -> str | None:
+        return checkpoint_time.describe_work(runs, 3, parallel_runs)
 
     monkeypatch.setattr(checkpoint_time, "CostCounter", CostCounter)
     monkeypatch.setattr(checkpoint_time, "phases_of", lambda resolved: resolved.phases)

@@ -294,8 +294,8 @@ def test_an_overview_has_words_for_everything() -> None:
     since = "from 1 earlier run on such a device; and 1 runs without an estimate"
     times = {1: f"about 40 min, {since}", 2: f"about 30 min, 2 at once, {since}",
              None: f"about 40 min one after the other, {since}"}  # fmt: skip
-    for lanes, words in times.items():
-        assert view.lines(lanes) == [count, f"time: {words}", died, *reasons]
+    for parallel_runs, words in times.items():
+        assert view.lines(parallel_runs) == [count, f"time: {words}", died, *reasons]
     assert view.unknown == [to_do[1].run]
     assert view.runs() == [
         "done     nope · a · seed 0",
@@ -664,7 +664,7 @@ class Scripted(Executor):
 
     def __init__(self, script: list[dict[str, Outcome | None]]) -> None:
         super().__init__()
-        self.lanes = 2
+        self.parallel_runs = 2
         self.script = script
         self.given: list[list[str]] = []
 
@@ -785,8 +785,8 @@ def test_a_prepared_grid_has_shown_its_plan(
             planned: list[Any] = ["to do"]
             return cls(["done"], planned, frozenset(), [], [], {}, 0)  # type: ignore[list-item]
 
-        def lines(self, lanes: int | None) -> list[str]:
-            return [f"the plan for {lanes}"]
+        def lines(self, parallel_runs: int | None) -> list[str]:
+            return [f"the plan for {parallel_runs}"]
 
         def runs(self) -> list[str]:
             return ["every run"]
@@ -850,7 +850,7 @@ def test_a_grid_that_is_interrupted_counts_its_runs(
 
 
 @pytest.mark.parametrize(
-    ("options", "made", "lanes"),
+    ("options", "made", "parallel_runs"),
     [
         ({"timeout": 2.5}, (Serial, True, 2.5), 1),
         ({"jobs": 1}, (Processes, False, None), 1),
@@ -861,7 +861,7 @@ def test_a_grid_that_is_interrupted_counts_its_runs(
 def test_the_options_of_execution_choose_an_executor(
     options: dict[str, Any],
     made: tuple[type[Executor], bool, float | None],
-    lanes: int,
+    parallel_runs: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def threads(preset: str, device: str, *, alone: bool) -> Any:
@@ -874,7 +874,7 @@ def test_the_options_of_execution_choose_an_executor(
     found = (type(executor), executor.threads, getattr(executor, "timeout", None))
     cls, is_alone, timeout = made
     assert found == (cls, ("mid", "cpu", is_alone), timeout)
-    assert executor.lanes == lanes
+    assert executor.parallel_runs == parallel_runs
 
 
 @pytest.mark.parametrize(
@@ -891,10 +891,10 @@ def test_a_live_display_is_for_terminals(
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", term)
     view = console._view
-    for lanes, expected in ((None, 2), (5, 5)):
-        with grid._display({"a": 60.0, "b": None}, lanes) as display:
+    for parallel_runs, expected in ((None, 2), (5, 5)):
+        with grid._display({"a": 60.0, "b": None}, parallel_runs) as display:
             assert isinstance(display, LiveDisplay) == live and isinstance(display, Display)
-            assert (display.lanes, display.total) == (expected, 2)
+            assert (display.parallel_runs, display.total) == (expected, 2)
         assert console._view is view
         shown = stream.getvalue()
         assert live == (shown.count("\x1b[?25h") > 0)  # the cursor is back
@@ -1006,7 +1006,7 @@ def test_a_terminal_has_the_display_and_is_left_as_it_was(toy: Toy, tmp_path: Pa
 
 def test_lines_have_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
     runs: list[Any] = [SimpleNamespace(title=f"cell {i}") for i in range(3)]
-    display = Display({run.title: 60.0 for run in runs}, lanes=2)
+    display = Display({run.title: 60.0 for run in runs}, parallel_runs=2)
     display.begin(runs[0])
     display.begin(runs[1])
     display.end(runs[0], Outcome("", "done"))
@@ -1017,16 +1017,18 @@ def test_lines_have_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lanes", "seconds"),
+    ("parallel_runs", "seconds"),
     [(1, 5 + 20 + 13), (2, 20), (4, 20)],  # the last run counts as the mean of the ended one
 )
 def test_a_run_that_takes_longer_than_expected_leaves_the_others_their_time(
-    lanes: int, seconds: float, monkeypatch: pytest.MonkeyPatch
+    parallel_runs: int, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     runs: list[Any] = [SimpleNamespace(title=title) for title in "abcde"]
-    display = Display(dict(zip("abcde", (10.0, 10.0, 30.0, 20.0, None), strict=True)), lanes)
+    display = Display(
+        dict(zip("abcde", (10.0, 10.0, 30.0, 20.0, None), strict=True)), parallel_runs
+    )
     assert display.seconds_left is None
     for run in runs[:3]:
         display.begin(run)

@@ -33,7 +33,7 @@ def uses_checkpoint(run: Run) -> bool:
     return run.encoding.starts_from_checkpoint or not any(steps)
 
 
-def describe_work(runs: Sequence[Run], threads: int, lanes: int) -> str | None:
+def describe_work(runs: Sequence[Run], threads: int, parallel_runs: int) -> str | None:
     """Return a line with operations and a lower bound of the time; None for short work.
 
     Operations are those of matrix products. Only the first run of each task and method is counted,
@@ -42,7 +42,7 @@ def describe_work(runs: Sequence[Run], threads: int, lanes: int) -> str | None:
     Args:
         runs: runs of checkpoints.
         threads: threads of a run.
-        lanes: number of runs at the same time.
+        parallel_runs: number of runs at the same time.
     """
     trained = 0.0
     evaluated = 0.0
@@ -71,10 +71,10 @@ def describe_work(runs: Sequence[Run], threads: int, lanes: int) -> str | None:
             evaluated += evaluation
             speed = _measure_speed(resolved.model, first.device, first.precision, threads)
             seconds += (training + evaluation) / speed
-    seconds /= lanes
+    seconds /= parallel_runs
     if seconds < SHORTEST:
         return None
-    speed = (trained + evaluated) / seconds / lanes
+    speed = (trained + evaluated) / seconds / parallel_runs
     parts = {"training": trained, "evaluation": evaluated}
     amounts = [f"{name} {amount / 1e12:.3g} TFLOP" for name, amount in parts.items() if amount]
     return (

@@ -14,17 +14,17 @@ class Display:
 
     Args:
         estimates: estimated seconds of each run, by its title; None: unknown.
-        lanes: number of runs at the same time.
+        parallel_runs: number of runs at the same time.
 
     Attributes:
         running: start times of the running runs, by title.
         failed: titles of failed runs, each with the cause.
     """
 
-    def __init__(self, estimates: Mapping[str, float | None], lanes: int = 1) -> None:
+    def __init__(self, estimates: Mapping[str, float | None], parallel_runs: int = 1) -> None:
         self.waiting = dict(estimates)
         self.total = len(estimates)
-        self.lanes = lanes
+        self.parallel_runs = parallel_runs
         self.running: dict[str, float] = {}
         self.failed: list[str] = []
         self.ended = 0
@@ -41,7 +41,7 @@ class Display:
 
     def view(self, run: Run) -> View:
         """Return the view that shows lines and progress bars of a run."""
-        return View("" if self.lanes == 1 else f"{run.title} | ")
+        return View("" if self.parallel_runs == 1 else f"{run.title} | ")
 
     def begin(self, run: Run) -> None:
         """Print that a run begins; called again if its process was replaced."""
@@ -101,4 +101,4 @@ class Display:
             rest = max(0.0, expected - spent)
             seconds += rest
             longest = max(longest, rest)
-        return max(longest, seconds / self.lanes)
+        return max(longest, seconds / self.parallel_runs)

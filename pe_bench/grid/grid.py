@@ -61,7 +61,7 @@ class PreparedGrid:
     @property
     def seconds(self) -> float:
         """Estimated seconds of the runs that are similar to earlier runs."""
-        return self.overview.seconds(self.executor.lanes)
+        return self.overview.seconds(self.executor.parallel_runs)
 
     def run(self) -> list[Outcome]:
         """Execute the runs; failures are recorded.
@@ -130,7 +130,7 @@ def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGr
         copied = {key_of(record) for record in earlier if record.status == "done"}
     estimates = Estimates(find_timed(records, spec.results), spec.device)
     overview = Overview.of(runs, estimates, copied)
-    lines = overview.lines(executor.lanes)
+    lines = overview.lines(executor.parallel_runs)
     lines += describe_changed_code(overview.to_do, records)
     if execution.dry_run:
         lines = overview.runs() + lines
@@ -146,10 +146,10 @@ def _describe_work(spec: GridSpec, executor: Executor, runs: Sequence[Run]) -> N
     """Print the operations and the time of runs without an estimate from earlier runs."""
     given = [run for run in runs if uses_checkpoint(run)]
     trained = [run for run in runs if not uses_checkpoint(run)]
-    lanes = executor.lanes or 1
+    parallel_runs = executor.parallel_runs or 1
     with contextlib.suppress(*CRASHES):  # the runs report their errors
-        threads = threads_of_run(spec.options.preset, spec.device, alone=lanes == 1)
-        line = describe_work(given, threads, lanes)
+        threads = threads_of_run(spec.options.preset, spec.device, alone=parallel_runs == 1)
+        line = describe_work(given, threads, parallel_runs)
         if line:
             info(line)
         if trained and spec.options.preset != "quick":
@@ -257,7 +257,7 @@ class _Execution:
         titles = [planned.run.title for planned in runs]
         estimates = {title: overview.estimates.get(title) for title in titles}
         try:
-            with executor, _display(estimates, executor.lanes) as display:
+            with executor, _display(estimates, executor.parallel_runs) as display:
                 self._until_all_end(executor, runs, display)
         except KeyboardInterrupt:
             total = len(overview.finished) + len(overview.to_do)
@@ -291,18 +291,18 @@ class _Execution:
 
 
 @contextlib.contextmanager
-def _display(estimates: dict[str, float | None], lanes: int | None) -> Iterator[Display]:
+def _display(estimates: dict[str, float | None], parallel_runs: int | None) -> Iterator[Display]:
     """Return the display for a terminal, or for a log."""
-    lanes = lanes or len(estimates)
+    parallel_runs = parallel_runs or len(estimates)
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        with Display(estimates, lanes) as display:
+        with Display(estimates, parallel_runs) as display:
             yield display
         return
     try:
         from pe_bench.grid.live import LiveDisplay
     except ImportError:
         warn("plain lines only: rich is not installed, run pip install rich")
-        yield Display(estimates, lanes)
+        yield Display(estimates, parallel_runs)
         return
-    with LiveDisplay(estimates, lanes) as display:
+    with LiveDisplay(estimates, parallel_runs) as display:
         yield display

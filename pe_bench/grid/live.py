@@ -26,17 +26,17 @@ class LiveDisplay(Display):
 
     Args:
         estimates: estimated seconds of each run, by its title; None: unknown.
-        lanes: number of runs at the same time.
+        parallel_runs: number of runs at the same time.
         stream: the terminal; None: standard error.
     """
 
     def __init__(
         self,
         estimates: Mapping[str, float | None],
-        lanes: int = 1,
+        parallel_runs: int = 1,
         stream: TextIO | None = None,
     ) -> None:
-        super().__init__(estimates, lanes)
+        super().__init__(estimates, parallel_runs)
         self.runs: dict[str, Run] = {}
         self.bars: dict[str, Bar] = {}
         self.losses: dict[str, str] = {}
@@ -149,7 +149,7 @@ class _OfCell(_Above):
     def __init__(self, display: LiveDisplay, run: Run) -> None:
         super().__init__(display)
         self.title = run.title
-        self.prefix = "" if display.lanes == 1 else f"{run.title} | "
+        self.prefix = "" if display.parallel_runs == 1 else f"{run.title} | "
 
     def moved(self, bar: Bar) -> None:
         self.display.bars[self.title] = bar

@@ -78,11 +78,11 @@ class Overview:
         """The runs to do without an estimate."""
         return [planned.run for planned in self.to_do if self.estimates[planned.run.title] is None]
 
-    def lines(self, lanes: int | None) -> list[str]:
+    def lines(self, parallel_runs: int | None) -> list[str]:
         """Return the overview in words.
 
         Args:
-            lanes: number of runs at the same time; None: unknown.
+            parallel_runs: number of runs at the same time; None: unknown.
         """
         parts = [f"{len(self.finished)} done", f"{len(self.to_do)} to do"]
         if self.begun:
@@ -92,7 +92,7 @@ class Overview:
         count = len(self.finished) + len(self.to_do) + len(self.skipped)
         lines = [f"{count} {'run' if count == 1 else 'runs'}: {', '.join(parts)}"]
         if self.to_do:
-            lines.append(f"time: {self._time(lanes)}")
+            lines.append(f"time: {self._time(parallel_runs)}")
         if self.died:
             titles = "; ".join(self.died[:SHOWN])
             lines.append(
@@ -112,24 +112,24 @@ class Overview:
             lines.append(f"to do    {title} ({', '.join(notes)})")
         return lines + [f"skipped  {planned.run.title}" for planned in self.skipped]
 
-    def seconds(self, lanes: int | None) -> float:
+    def seconds(self, parallel_runs: int | None) -> float:
         """Return the estimated seconds of all runs that have an estimate.
 
         Args:
-            lanes: number of runs at the same time; None: unknown, one run at a time is assumed.
+            parallel_runs: number of runs at the same time; None: unknown, one at a time is assumed.
         """
         known = [seconds for seconds in self.estimates.values() if seconds is not None]
-        return max([0.0, *known, sum(known) / (lanes or 1)])
+        return max([0.0, *known, sum(known) / (parallel_runs or 1)])
 
-    def _time(self, lanes: int | None) -> str:
+    def _time(self, parallel_runs: int | None) -> str:
         unknown = sum(seconds is None for seconds in self.estimates.values())
         if unknown == len(self.estimates):
             return "unknown, because no run of such a task has finished on such a device yet"
-        words = f"about {show_duration(self.seconds(lanes))}"
-        if lanes is None:
+        words = f"about {show_duration(self.seconds(parallel_runs))}"
+        if parallel_runs is None:
             words += " one after the other"
-        elif lanes > 1:
-            words += f", {lanes} at once"
+        elif parallel_runs > 1:
+            words += f", {parallel_runs} at once"
         runs = "1 earlier run" if self.used == 1 else f"{self.used:,} earlier runs"
         words += f", from {runs} on such a device"
         return words + (f"; and {unknown} runs without an estimate" if unknown else "")

@@ -35,7 +35,7 @@ class Cluster(Executor):
         InputError: Ray is not installed, or there is no cluster.
     """
 
-    lanes = None
+    parallel_runs = None
 
     def __init__(self, spec: GridSpec, threads: int) -> None:
         super().__init__()

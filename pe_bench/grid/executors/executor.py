@@ -16,12 +16,12 @@ class Executor:
     """Executor of the runs of a grid, a context manager that ends the processes it has started.
 
     Attributes:
-        lanes: number of runs at the same time; None: limited only by the cluster.
+        parallel_runs: number of runs at the same time; None: limited only by the cluster.
         started: time of the start. If a run has failed in another process since then, it is not
             tried again.
     """
 
-    lanes: int | None = 1
+    parallel_runs: int | None = 1
 
     def __init__(self) -> None:
         self.started = datetime.now(UTC)

@@ -30,7 +30,7 @@ class Processes(Executor):
     def __init__(self, spec: GridSpec, threads: int) -> None:
         super().__init__()
         self.count = spec.execution.jobs or 1
-        self.lanes = self.count
+        self.parallel_runs = self.count
         self.spec = spec
         self.threads = threads
         self.workers: list[Child] = []

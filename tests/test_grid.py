@@ -729,7 +729,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(grid, "Serial", serial)
     monkeypatch.setattr(grid, "threads_of_run", threads)
-    monkeypatch.setattr(grid, "execute", execute)
+    monkeypatch.setattr(grid, "execute_run", execute)
     return made
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from pe_bench.errors import ChangedError, InputError, SavingError
 from pe_bench.grid.execution import ExecutionOptions
-from pe_bench.grid.executors import processes, serial
+from pe_bench.grid.executors import execute_run, processes, serial
 from pe_bench.grid.executors import worker as worker_module
 from pe_bench.grid.executors.relay import Relay
 from pe_bench.grid.executors.work import (
@@ -240,7 +240,7 @@ def test_a_worker_executes_a_run(work: Work, devices: int, monkeypatch: pytest.M
         info("late")
         return replace(DONE, title=run.title)
 
-    monkeypatch.setattr(worker_module, "execute", execute)
+    monkeypatch.setattr(worker_module, "execute_run", execute)
     if devices > 1:
         together = ExecutionOptions(timeout=2.5, devices=devices, strategy="fsdp")
         work = replace(work, spec=replace(work.spec, execution=together))
@@ -273,7 +273,7 @@ def test_what_a_worker_cannot_execute_has_an_outcome(
         def execute(*_: Any, error: Exception = error) -> Outcome:
             raise error
 
-        monkeypatch.setattr(worker_module, "execute", execute)
+        monkeypatch.setattr(worker_module, "execute_run", execute)
         worker = Worker(lambda answer: None)
         if outcome is None:
             with pytest.raises(type(error)):
@@ -327,7 +327,7 @@ def test_baselines_follow_a_run_that_is_done(
     status: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written: list[Any] = []
-    monkeypatch.setattr(serial, "write_baselines", lambda *given: written.append(given))
+    monkeypatch.setattr(execute_run, "write_baselines", lambda *given: written.append(given))
     _, shown, _ = relay(0)
     display: Any = shown
     executor = serial.Serial(1)

@@ -15,8 +15,9 @@ from pe_bench.grid.cost import describe_training_cost
 from pe_bench.grid.display import Display
 from pe_bench.grid.division import find_division
 from pe_bench.grid.estimate import Estimates, find_records, find_timed
+from pe_bench.grid.executors.execute_run import execute_run
 from pe_bench.grid.executors.executor import Executor
-from pe_bench.grid.executors.serial import Serial, execute
+from pe_bench.grid.executors.serial import Serial
 from pe_bench.grid.outdated import describe_changed_code
 from pe_bench.grid.overview import Overview
 from pe_bench.grid.plan import make_plan
@@ -238,7 +239,7 @@ class _Execution:
         timed: list[PlannedRun] = []
         for planned in overview.finished:
             try:
-                self.found[planned.run.title] = execute(planned.run)
+                self.found[planned.run.title] = execute_run(planned.run)
             except Busy:
                 others.append(planned)
         for planned in overview.to_do:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 
 from pe_bench.errors import CRASHES, ChangedError, InputError, SavingError, describe_error
+from pe_bench.grid.executors.execute_run import execute_run
 from pe_bench.grid.executors.rank_processes import RankProcesses, join
-from pe_bench.grid.executors.serial import execute
 from pe_bench.grid.executors.work import (
     PASSED,
     Answer,
@@ -129,7 +129,7 @@ class Worker:
                 self.ranks.prepare(work, self.index)
                 run = replace(run, ranks=self.ranks)
             with showing(view), using_threads(work.threads):
-                return execute(run, self._begin, work.since, execution.timeout)
+                return execute_run(run, self._begin, work.since, execution.timeout)
         except InputError as error:
             with showing(view):
                 return Outcome(title, "failed", (warn(f"{title}: {error}"),))

@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import sleep
 
 import torch
@@ -51,6 +51,7 @@ class PreparedGrid:
         runs: the runs of this command's shard.
         overview: the runs that are done, to do and skipped.
         outcomes: tasks and subsets that cannot be run.
+        found: outcomes of the runs so far, by title.
     """
 
     spec: GridSpec
@@ -58,6 +59,7 @@ class PreparedGrid:
     runs: Sequence[PlannedRun]
     overview: Overview
     outcomes: Sequence[Outcome]
+    found: dict[str, Outcome] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -67,18 +69,72 @@ class PreparedGrid:
     def run(self) -> list[Outcome]:
         """Execute the runs; failures are recorded.
 
+        Runs that measure time are last, one by one on an idle machine.
+
         Returns:
             One outcome per run, and one per task or subset whose data are missing.
 
         Raises:
-            SavingError: a result could not be written.
+            SavingError: a result could not be written, or the results folder was renamed.
         """
-        found: dict[str, Outcome] = {}
         for planned in self.overview.skipped:
             assert planned.skip is not None
-            found[planned.run.title] = planned.run.skip(planned.skip, complain=planned.named)
-        _Execution(self, SameFolder(self.spec.results), found).execute()
-        return [*self.outcomes, *(found[planned.run.title] for planned in self.runs)]
+            self.found[planned.run.title] = planned.run.skip(planned.skip, complain=planned.named)
+        folder = SameFolder(self.spec.results)
+        others: list[PlannedRun] = []
+        timed: list[PlannedRun] = []
+        for planned in self.overview.finished:
+            try:
+                self.found[planned.run.title] = execute_run(planned.run)
+            except Busy:
+                others.append(planned)
+        for planned in self.overview.to_do:
+            (timed if planned.run.resolved.task.measures_time else others).append(planned)
+        threads = threads_of_run("", self.spec.device, alone=True)
+        alone = Serial(threads, self.spec.execution.timeout)
+        self._execute(self.executor, others, folder)
+        self._execute(alone, timed, folder)
+        return [*self.outcomes, *(self.found[planned.run.title] for planned in self.runs)]
+
+    def _execute(self, executor: Executor, runs: Sequence[PlannedRun], folder: SameFolder) -> None:
+        """Execute runs with a display, and wait for those that other processes work on."""
+        if not runs:
+            return
+        titles = [planned.run.title for planned in runs]
+        estimates = {title: self.overview.estimates.get(title) for title in titles}
+        try:
+            with executor, _display(estimates, executor.parallel_runs) as display:
+                waiting = runs
+                while waiting:
+                    busy = self._try_each(executor, waiting, display, folder)
+                    if len(busy) == len(waiting):
+                        display.wait([planned.run for planned in busy])
+                        sleep(LOOK_AGAIN)
+                    waiting = busy
+        except KeyboardInterrupt:
+            total = len(self.overview.finished) + len(self.overview.to_do)
+            info(f"{len(self.found)} of {total} runs finished")
+            raise
+
+    def _try_each(
+        self,
+        executor: Executor,
+        runs: Sequence[PlannedRun],
+        display: Display,
+        folder: SameFolder,
+    ) -> list[PlannedRun]:
+        """Execute runs, and return those that other processes work on."""
+        busy = []
+        for planned, outcome in executor.run(runs, display):
+            if outcome is None:
+                display.pass_over(planned.run)
+                tell_holder(planned.run.folder / "lock")
+                busy.append(planned)
+            else:
+                display.end(planned.run, outcome)
+                self.found[planned.run.title] = outcome
+                folder.check()
+        return busy
 
 
 def run_grid(spec: GridSpec, describe: Describe | None = None) -> list[Outcome]:
@@ -216,79 +272,6 @@ def _check_shards(runs: Sequence[PlannedRun]) -> None:
                 f"{planned.run.encoding.label} has weights that are single numbers, which "
                 "--strategy fsdp cannot shard: use --strategy ddp"
             )
-
-
-@dataclass(frozen=True)
-class _Execution:
-    """Execution of the runs of a grid.
-
-    Attributes:
-        grid: the grid.
-        folder: its results folder.
-        found: outcomes of the runs so far, by title.
-    """
-
-    grid: PreparedGrid
-    folder: SameFolder
-    found: dict[str, Outcome]
-
-    def execute(self) -> None:
-        """Execute all runs. Runs that measure time are last, one by one on an idle machine."""
-        overview = self.grid.overview
-        others: list[PlannedRun] = []
-        timed: list[PlannedRun] = []
-        for planned in overview.finished:
-            try:
-                self.found[planned.run.title] = execute_run(planned.run)
-            except Busy:
-                others.append(planned)
-        for planned in overview.to_do:
-            (timed if planned.run.resolved.task.measures_time else others).append(planned)
-        spec = self.grid.spec
-        threads = threads_of_run("", spec.device, alone=True)
-        alone = Serial(threads, spec.execution.timeout)
-        self._execute_with(self.grid.executor, others)
-        self._execute_with(alone, timed)
-
-    def _execute_with(self, executor: Executor, runs: Sequence[PlannedRun]) -> None:
-        """Execute runs with a display."""
-        if not runs:
-            return
-        overview = self.grid.overview
-        titles = [planned.run.title for planned in runs]
-        estimates = {title: overview.estimates.get(title) for title in titles}
-        try:
-            with executor, _display(estimates, executor.parallel_runs) as display:
-                self._until_all_end(executor, runs, display)
-        except KeyboardInterrupt:
-            total = len(overview.finished) + len(overview.to_do)
-            info(f"{len(self.found)} of {total} runs finished")
-            raise
-
-    def _until_all_end(
-        self, executor: Executor, runs: Sequence[PlannedRun], display: Display
-    ) -> None:
-        """Execute runs; wait for runs that other processes work on, until these have ended too.
-
-        Raises:
-            SavingError: a result could not be written, or the results folder was renamed.
-        """
-        waiting = list(runs)
-        while waiting:
-            busy = []
-            for planned, outcome in executor.run(waiting, display):
-                if outcome is None:
-                    display.pass_over(planned.run)
-                    tell_holder(planned.run.folder / "lock")
-                    busy.append(planned)
-                else:
-                    display.end(planned.run, outcome)
-                    self.found[planned.run.title] = outcome
-                    self.folder.check()
-            if len(busy) == len(waiting):
-                display.wait([planned.run for planned in busy])
-                sleep(LOOK_AGAIN)
-            waiting = busy
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 from shown_runs import FREE, OWN, ROPE
 
 from pe_bench.reporting import paired, ranks, sentences, verdicts
-from pe_bench.reporting.leaderboard import summarize
+from pe_bench.reporting.new_runs import summarize
 from pe_bench.reporting.paper_table import write_tables
 from pe_bench.reporting.selection import select_tables
 from pe_bench.reporting.sizes import Ladder, describe_ladder, find_ladders

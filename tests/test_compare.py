@@ -18,7 +18,7 @@ from pe_bench.cli import main
 from pe_bench.reporting import ranks, sentences, task_summary, verdicts
 from pe_bench.reporting.columns import list_columns, show_learned
 from pe_bench.reporting.forest import draw_forest
-from pe_bench.reporting.leaderboard import summarize
+from pe_bench.reporting.new_runs import summarize
 from pe_bench.reporting.paired import headline_scores, scores_of
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.terminal import WIDTH, plain_table

@@ -8,7 +8,7 @@ from helpers import make_task
 from made_runs import SCORE, cells, put, read_table, report
 
 from pe_bench.registry import plugins
-from pe_bench.reporting.leaderboard import summarize
+from pe_bench.reporting.new_runs import summarize
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.views import Column, View
 

@@ -27,12 +27,12 @@ from pe_bench.reporting.curve_charts import make_curves, trained_lengths
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
 from pe_bench.reporting.heatmap import save_heatmaps
-from pe_bench.reporting.leaderboard import ranked_table
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.paper_figures import plan_figures
 from pe_bench.reporting.pictures import draw, draw_map
+from pe_bench.reporting.ranked_table import rank_table, show_markdown
 from pe_bench.reporting.report import MANY_TABLES, write_report
 from pe_bench.reporting.styles import styles
 from pe_bench.reporting.tables import Table
@@ -87,7 +87,7 @@ def test_long_values_are_short_in_pictures_unless_they_differ_at_the_end(tmp_pat
     table = read_table(tmp_path)
     assert table.short == short
     assert legend_of(draw_curves(table)) == [short[label] for label in sorted(short)]
-    rows = ranked_table(table, compare_table(table))
+    rows = show_markdown(rank_table(table, compare_table(table)), table.short)
     assert all(f"| {escape(label)} " in rows for label in short.values())
 
 

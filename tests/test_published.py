@@ -16,8 +16,8 @@ from made_runs import write_record
 from pe_bench.registry import plugins
 from pe_bench.reporting import known_problems, published
 from pe_bench.reporting.columns import list_columns
-from pe_bench.reporting.leaderboard import summarize
 from pe_bench.reporting.markdown import escape
+from pe_bench.reporting.new_runs import summarize
 from pe_bench.reporting.published import Published, find, load
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.tables import read_tables

@@ -32,7 +32,7 @@ from made_runs import (
 from pe_bench.cli import main
 from pe_bench.errors import InputError
 from pe_bench.reporting.frames import read_results
-from pe_bench.reporting.leaderboard import summarize
+from pe_bench.reporting.new_runs import summarize
 from pe_bench.reporting.notes import unfinished_runs, write_notes
 from pe_bench.reporting.paired import compare_table, scores_of
 from pe_bench.reporting.report import write_report

@@ -16,7 +16,7 @@ from pe_bench.commands import summary
 from pe_bench.errors import InputErrors, SavingError
 from pe_bench.grid.estimate import Estimates
 from pe_bench.reporting import report
-from pe_bench.reporting.leaderboard import summarize
+from pe_bench.reporting.new_runs import summarize
 from pe_bench.reporting.report import write_report
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
@@ -182,7 +182,7 @@ def test_a_summary_is_about_what_ran(
     def write(results: Path, *, ran: object) -> None:
         calls.append((results, ran))
 
-    monkeypatch.setattr("pe_bench.reporting.leaderboard.summarize", summarize)
+    monkeypatch.setattr("pe_bench.reporting.new_runs.summarize", summarize)
     monkeypatch.setattr(report, "write_report", write)
     monkeypatch.setattr(summary, "time", SimpleNamespace(monotonic=iter([100, 140]).__next__))
     found = summary.summarize_runs(folders[:1], here, seconds=600.0, wide=True, report=True)
@@ -217,7 +217,7 @@ def test_the_next_command_is_whole_where_nothing_else_was_given(
     changed: dict[str, Any],
     simple: bool,
 ) -> None:
-    monkeypatch.setattr("pe_bench.reporting.leaderboard.summarize", lambda *_, **__: "")
+    monkeypatch.setattr("pe_bench.reporting.new_runs.summarize", lambda *_, **__: "")
     folder = put(Path("results"), "tape", [SCORE, *CURVE], **changed)
     summary.summarize_runs([folder], Path("results"), seconds=1.0, wide=False, report=False)
     whole = "next: pe-bench run --encoding rope --task lm"

@@ -25,7 +25,7 @@ def summarize_runs(
         wide: whether tables have all columns.
         report: whether leaderboard and pictures are written.
     """
-    from pe_bench.reporting.leaderboard import summarize
+    from pe_bench.reporting.new_runs import summarize
     from pe_bench.reporting.tables import make_tables
     from pe_bench.results.reading import find_problems, read_whole
     from pe_bench.results.record import RunRecord

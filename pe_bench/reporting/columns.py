@@ -1,4 +1,4 @@
-"""Columns of a leaderboard: their selection, headings and number format."""
+"""Columns of scores in a table: their selection, headings and number format."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,20 +11,21 @@ from pe_bench.reporting import published
 from pe_bench.reporting.degradation import DAMAGE, TITLE
 from pe_bench.reporting.markdown import ABSENT
 from pe_bench.reporting.paired import Comparison
-from pe_bench.reporting.tables import Table
+from pe_bench.reporting.tables import Table, select
 from pe_bench.results.intervals import wilson
 from pe_bench.results.views import Column
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A column of the leaderboard.
+    """A column of scores.
 
     Attributes:
         heading: subset, metric, unit and an arrow that points to better values.
         name: the part of the task, such as a subset.
         metric: name of the metric.
         numbers: one row for each encoding that has a number.
+        baselines: the mean of each baseline that has a number.
         percent: whether the numbers are percentages.
         signed: whether the numbers are differences, written with their sign.
     """
@@ -33,6 +34,7 @@ class NumberColumn:
     name: str
     metric: str
     numbers: pd.DataFrame
+    baselines: dict[str, float]
     percent: bool
     signed: bool = False
 
@@ -46,6 +48,12 @@ class NumberColumn:
     def digits(self) -> int:
         """Decimals of all numbers of the column."""
         return 2 if self.percent or self.largest >= 10 else 3
+
+    def show(self, mean: float) -> str:
+        """Format the mean of an encoding or a baseline."""
+        if self.signed:
+            return f"{round(mean, self.digits) + 0.0:+.{self.digits}f}"  # no -0.00
+        return f"{mean:.{self.digits}f}"
 
     @cached_property
     def largest(self) -> float:
@@ -61,28 +69,30 @@ class NumberColumn:
 
 def list_columns(table: Table) -> list[NumberColumn]:
     """Return the columns that have numbers, the headline first."""
-    headline = table.headline
-    numbers = _without_lengths(table.numbers(headline.subset, headline.metric))
-    ranked = numbers[numbers["status"] == "ranked"]
-    columns = [_column(table, headline.subset, headline.metric, ranked, first=True)]
-    partial = numbers[numbers["status"] == "partial"]
-    if not partial.empty:
-        columns.append(_column(table, "partial", headline.metric, partial))
+    subset, metric = table.headline.subset, table.headline.metric
+    numbers = _without_lengths(table.numbers(subset, metric))
+    baselines = _without_lengths(select(table.baselines, subset, metric))
+    columns: list[NumberColumn] = []
+    for name, status in ((subset, "ranked"), ("partial", "partial")):
+        own = numbers[numbers["status"] == status]
+        if status == "ranked" or not own.empty:
+            others = baselines[baselines["status"] == status]
+            columns.append(_column(table, name, metric, own, others, first=not columns))
     for view in _views(table):
-        numbers = table.numbers(view.subset, view.metric)
-        numbers = numbers[numbers["status"] != "partial"]
+        numbers = _complete(table.numbers(view.subset, view.metric))
+        baselines = _complete(select(table.baselines, view.subset, view.metric))
         name = view.title or view.subset
         lengths = sorted(numbers["length"].dropna().unique())
+        parts = {name: _without_lengths(numbers)}
         if len(lengths) > 1 and numbers["length"].notna().all():
-            for length in lengths:
-                part = numbers[numbers["length"] == length]
-                columns.append(_column(table, f"{name} at {length:,.0f}", view.metric, part))
-        else:
-            columns.append(_column(table, name, view.metric, _without_lengths(numbers)))
+            parts = {f"{name} at {n:,.0f}": numbers[numbers["length"] == n] for n in lengths}
+        for name, part in parts.items():
+            same = baselines[baselines["length"].isin(part["length"])]
+            columns.append(_column(table, name, view.metric, part, same))
         if view.at_trained_length:
             damage = table.numbers(view.subset, DAMAGE)
             if not damage.empty:
-                columns.append(_column(table, TITLE, DAMAGE, damage))
+                columns.append(_column(table, TITLE, DAMAGE, damage, table.baselines[:0]))
     return columns
 
 
@@ -110,9 +120,7 @@ def show_number(column: NumberColumn, encoding: str, seeds: int) -> str:
     if number is None:
         return ABSENT
     digits = column.digits
-    text = f"{number['mean']:.{digits}f}"
-    if column.signed:
-        text = f"{round(number['mean'], digits) + 0.0:+.{digits}f}"  # no -0.00
+    text = column.show(number["mean"])
     if number["seeds"] > 1:
         text += f" ± {number['sd']:.{digits}f}"
     elif column.is_of_one_seed and pd.notna(number["ci_low"]):
@@ -141,9 +149,17 @@ def show_learned(table: Table, headline: NumberColumn, encoding: str) -> str:
     if not table.is_gated or encoding not in table.ranking.names:
         return ABSENT
     number = headline.of[encoding]
-    learned, seeds = number["learned_seeds"], number["seeds"]
-    low, high = wilson(learned / seeds, seeds)
-    return f"{learned} of {seeds} ({100 * low:.0f} to {100 * high:.0f} %)"
+    low, high = wilson(number["learned_seeds"] / number["seeds"], number["seeds"])
+    count = count_learned(table, headline, encoding)
+    return f"{count} ({100 * low:.0f} to {100 * high:.0f} %)"
+
+
+def count_learned(table: Table, headline: NumberColumn, encoding: str) -> str:
+    """Format the number of seeds that learned, see `show_learned`."""
+    if not table.is_gated or encoding not in table.ranking.names:
+        return ABSENT
+    number = headline.of[encoding]
+    return f"{number['learned_seeds']} of {number['seeds']}"
 
 
 def show_rank(comparison: Comparison, encoding: str) -> str:
@@ -165,7 +181,13 @@ def shorten(subset: str) -> str:
 
 
 def _column(
-    table: Table, name: str, metric: str, numbers: pd.DataFrame, *, first: bool = False
+    table: Table,
+    name: str,
+    metric: str,
+    numbers: pd.DataFrame,
+    baselines: pd.DataFrame,
+    *,
+    first: bool = False,
 ) -> NumberColumn:
     """Return a column. Its heading names the metric, unless the first column has the same."""
     about = table.metric(metric)
@@ -174,7 +196,14 @@ def _column(
         heading = f"{name} ({about.unit} {about.arrow})"
     if metric == table.headline.metric and not first:
         heading = f"{shorten(name)} {about.arrow}".strip()
-    return NumberColumn(heading, name, metric, numbers, about.is_percent, signed=metric == DAMAGE)
+    alone = baselines.drop_duplicates("encoding")
+    means = dict(zip(alone["encoding"], alone["mean"].astype(float), strict=True))
+    signed = metric == DAMAGE
+    return NumberColumn(heading, name, metric, numbers, means, about.is_percent, signed)
+
+
+def _complete(numbers: pd.DataFrame) -> pd.DataFrame:
+    return numbers[numbers["status"] != "partial"]
 
 
 def _without_lengths(numbers: pd.DataFrame) -> pd.DataFrame:

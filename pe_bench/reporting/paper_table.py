@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from pe_bench.reporting.columns import NumberColumn, list_columns, shorten
@@ -60,15 +60,6 @@ class Score:
             return {}
         return compare_table(self.table).letters
 
-    @cached_property
-    def baselines(self) -> dict[str, float]:
-        """The mean of each baseline."""
-        if self.table.baselines.empty:
-            return {}
-        alone = replace(self.table, tidy=self.table.baselines.assign(baseline=False))
-        same = [one for one in list_columns(alone) if one.heading == self.numbers.heading]
-        return {str(name): float(row["mean"]) for one in same for name, row in one.of.items()}
-
     def cell(self, encoding: str) -> Cell:
         """Return the cell of an encoding: mean, interval, seeds that learned, and letters."""
         number = self.numbers.of.get(encoding)
@@ -90,7 +81,7 @@ class Score:
 
     def baseline_cell(self, name: str) -> Cell:
         """Return the cell of a baseline, or of `CHANCE` or `STRONGEST`."""
-        known = self.baselines
+        known = self.numbers.baselines
         if known and name == CHANCE:
             name = find_chance([*known])
         elif known and name == STRONGEST:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from pe_bench.reporting import task_summary
-from pe_bench.reporting.leaderboard import brief_table
 from pe_bench.reporting.paired import compare_table
+from pe_bench.reporting.ranked_table import rank_briefly, show_plain
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.terminal import WIDTH, plain_table, wrap
 
@@ -17,7 +17,7 @@ def describe_ranks(tables: Sequence[Table]) -> str:
     """
     parts = []
     for table in tables:
-        parts += [wrap(table.heading), brief_table(table, compare_table(table))]
+        parts += [wrap(table.heading), show_plain(rank_briefly(table, compare_table(table)))]
     parts.append(wrap(
                 "rank: the best and the worst possible rank; encodings that share a letter do "
         "not differ significantly among all pairs of their table; –: too few seeds for a test. ±: "

@@ -18,12 +18,12 @@ import pandas as pd
 from pe_bench.errors import InputError, SavingError
 from pe_bench.reporting import paired, published
 from pe_bench.reporting.frames import finished_runs
-from pe_bench.reporting.leaderboard import flatten, ranked_table
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.notes import unfinished_runs, write_notes
 from pe_bench.reporting.page.write import write_page
 from pe_bench.reporting.pictures import Pictures, Redraw, is_among, save_pictures
 from pe_bench.reporting.questions import HEADING, answer_questions
+from pe_bench.reporting.ranked_table import rank_table, show_markdown
 from pe_bench.reporting.report_data import ReportData
 from pe_bench.reporting.selection import find_labels
 from pe_bench.reporting.size_chart import save_sizes
@@ -109,7 +109,7 @@ def _write(
     leaderboard_md = target / "leaderboard.md"
     with _begin(drawings, jobs) as begun:
         comparisons = [paired.compare_table(table, compared_with) for table in tables]
-        frames = [flatten(table) for table in tables] or [pd.DataFrame(columns=["task"])]
+        frames = [_flatten(table) for table in tables] or [pd.DataFrame(columns=["task"])]
         scores = pd.concat(frames)
         write_atomic(leaderboard_csv, scores.to_csv(index=False, float_format="%.6g"))
         pairs = [paired.flatten(*one) for one in zip(tables, comparisons, strict=True)]
@@ -136,13 +136,28 @@ def compose(data: ReportData, pictures: Sequence[Pictures], sizes: str = "") -> 
     sections.append(sizes)
     for table, comparison, drawn in zip(data.tables, data.comparisons, pictures, strict=True):
         notes = "\n".join(map(escape, write_notes(table).splitlines()))
-        sections += [f"## {escape(table.heading)}", notes, ranked_table(table, comparison)]
+        ranked = show_markdown(rank_table(table, comparison), table.short)
+        sections += [f"## {escape(table.heading)}", notes, ranked]
         sections.append(paired.describe(table, comparison))
         sections += [_embed(table, drawn, overview) for overview in drawn.overviews]
         if last[table.task_name] is table:  # once per task, below its last table
             sections.append(published.markdown(table.task_name))
     sections.append(unfinished_runs(data.records))
     return "\n\n".join(filter(None, sections)) + "\n"
+
+
+def _flatten(table: Table) -> pd.DataFrame:
+    """Return the scores of a table with its settings, as written to leaderboard.csv."""
+    about = table.about
+    common = {
+        "task": about.task,
+        "preset": about.preset,
+        "protocol": about.protocol,
+        "data": about.data.get("label", ""),
+        "settings": about.settings_digest,
+    }
+    scores = table.scores.astype({"length": "Int64"})  # a float would be written as 1e+06
+    return scores.assign(**common)[[*common, *scores.columns]]
 
 
 @contextmanager

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from pe_bench.reporting import paired, published
-from pe_bench.reporting.columns import NumberColumn, list_columns
-from pe_bench.reporting.leaderboard import ranked
-from pe_bench.reporting.notes import BELOW, write_notes
+from pe_bench.reporting.columns import NumberColumn
+from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.page import prose
 from pe_bench.reporting.page.bars import interval_bar, scale_of
 from pe_bench.reporting.page.cards import list_encodings
@@ -13,6 +12,7 @@ from pe_bench.reporting.page.descriptions import describe_labels
 from pe_bench.reporting.page.model import Content, Row, TableSection, TaskSection
 from pe_bench.reporting.page.overviews import list_overviews
 from pe_bench.reporting.paired import Comparison
+from pe_bench.reporting.ranked_table import RankedRow, rank_table
 from pe_bench.reporting.report_data import ReportData
 from pe_bench.reporting.styles import is_own
 from pe_bench.reporting.tables import Table
@@ -53,21 +53,25 @@ def gather(data: ReportData) -> Content:
 
 
 def _table_section(id: str, table: Table, comparison: Comparison) -> TableSection:
-    header, cells = ranked(table, comparison)
-    columns = list_columns(table)
-    headline = header.index(columns[0].heading)
-    indices = {column.heading: index for index, column in enumerate(columns)}
+    ranked = rank_table(table, comparison)
+    columns: list[int | None] = []
+    numbers: list[NumberColumn] = []
+    for column in ranked.columns:
+        columns.append(None if column.numbers is None else len(numbers))
+        if column.numbers is not None:
+            numbers.append(column.numbers)
+    headline = columns.index(0)
     differences = paired.difference_rows(table, comparison)
     has_intervals = any(difference.has_interval for difference in comparison.pairs)
     return TableSection(
         id,
         table,
         comparison,
-        header,
-        _ranked_rows(table, cells, columns[0], headline - 1),
-        [str(indices[name]) if name in indices else None for name in header[1:]],
-        headline,
+        ranked.header,
+        _ranked_rows(table, ranked.rows, numbers[0], headline),
         columns,
+        headline + 1,
+        numbers,
         write_notes(table).splitlines(),
         _difference_rows(comparison, differences[1:]),
         differences[0] if differences else [],
@@ -76,13 +80,13 @@ def _table_section(id: str, table: Table, comparison: Comparison) -> TableSectio
 
 
 def _ranked_rows(
-    table: Table, cells: Sequence[Sequence[str]], column: NumberColumn, index: int
+    table: Table, ranked: Sequence[RankedRow], column: NumberColumn, index: int
 ) -> list[Row]:
     """Return the rows of a ranked table, with an interval for the headline.
 
     Args:
         table: the table.
-        cells: cells of each row, the label first.
+        ranked: its rows.
         column: the headline.
         index: index of the headline among the cells after the label.
     """
@@ -93,17 +97,14 @@ def _ranked_rows(
     baseline = table.ranking.best_baseline
     shown = [*intervals.values(), [] if baseline is None else [baseline]]
     scale = scale_of(shown, percent=column.percent)
-    below = table.ranking.below_baselines
     rows = []
-    for row in cells:
-        label = row[0].removesuffix(f" {BELOW}")
-        is_baseline = label in table.ranking.shown_baselines and label not in table.encodings
+    for row in ranked:
         bar = None
-        if not is_baseline and label in intervals:
-            bar = interval_bar(scale, *intervals[label], baseline=baseline)
+        if not row.is_baseline and row.label in intervals:
+            bar = interval_bar(scale, *intervals[row.label], baseline=baseline)
         bars = {index: bar} if bar else {}
-        learned = is_baseline or not table.is_gated or table.learned(label) > 0
-        rows.append(Row(label, list(row[1:]), bars, {}, learned, label in below, is_baseline))
+        learned = row.is_baseline or not table.is_gated or table.learned(row.label) > 0
+        rows.append(Row(row.label, row.cells, bars, {}, learned, row.is_below, row.is_baseline))
     return rows
 
 

@@ -70,7 +70,8 @@ class TableSection:
         id: anchor of the section.
         table, comparison: sources of the section.
         header, rows: the ranked table.
-        columns: for each cell after the label, the index of its column in `numbers`.
+        columns: for each cell after the label, the index of its column in `numbers`; None: it is
+            not a score.
         sorted: index of the headline in the header.
         numbers: columns with the numbers of the cells, the headline first.
         notes: notes on how to read it.
@@ -82,7 +83,7 @@ class TableSection:
     comparison: Comparison
     header: list[str]
     rows: list[Row]
-    columns: list[str | None]
+    columns: list[int | None]
     sorted: int
     numbers: list[NumberColumn]
     notes: list[str]

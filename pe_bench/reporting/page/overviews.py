@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-from pe_bench.reporting.columns import show_number
 from pe_bench.reporting.markdown import ABSENT
 from pe_bench.reporting.page.bars import Bar, interval_bar, scale_of
 from pe_bench.reporting.page.model import Leaderboard, Row, TableSection
@@ -96,9 +95,8 @@ def _headline_cells(section: TableSection) -> dict[str, tuple[str, float | None]
     column = section.numbers[0]
     floor, ceiling = find_limits(table) if table.ranking.names else (0.0, 1.0)
     found = {}
-    for row in column.numbers.to_dict("records"):
-        share = (row["mean"] - floor) / (ceiling - floor)
-        text = show_number(column, row["encoding"], int(row["seeds"])).partition(" ")[0]
+    for encoding, number in column.of.items():
+        share = (number["mean"] - floor) / (ceiling - floor)
         position = None if math.isnan(share) else min(1.0, max(0.0, share))
-        found[row["encoding"]] = (text, position)
+        found[encoding] = (column.show(number["mean"]), position)
     return found

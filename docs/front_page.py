@@ -24,10 +24,10 @@ from pe_bench.reporting.sizes import read_marks
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.task_summary import (
     TaskSummary,
-    block_of,
     count_families,
     find_end,
     show_interval,
+    summary_of,
 )
 from pe_bench.results.views import Heatmap
 from pe_bench.stats.ranking import Mean, differences_over_families
@@ -88,10 +88,10 @@ def encode(figure: Figure, digest: str) -> bytes:
 
 def compose(tables: Sequence[Table]) -> str:
     """Return the main table, with a row for each task of the main set, and its explanation."""
-    block = block_of(in_main_set(tables))
-    ranked = block.standings
-    partly = find_others(block)
-    over_reference = compare_over_families(block)
+    summary = summary_of(in_main_set(tables))
+    ranked = summary.standings
+    partly = find_others(summary)
+    over_reference = compare_over_families(summary)
     header = ["", Markdown("*best baseline*"), Markdown("*ceiling*")]
     header += [*(one.encoding for one in ranked), *partly]
     without_mean = [""] * len(partly)
@@ -115,58 +115,58 @@ def compose(tables: Sequence[Table]) -> str:
             *without_mean,
         ],
     ]
-    for table in sorted(block.tables, key=_family_first):
+    for table in sorted(summary.tables, key=_family_first):
         floor = _show(table, table.ranking.best_baseline)
         end = find_end(table)
         scores = [_score(table, name) for name in header[3:]]
         rows.append([_heading(table), floor, "" if end is None else f"{end:g}", *scores])
     shown = markdown_table(header, rows, "l" + "r" * (len(header) - 1))
-    return f"{shown}\n\n{describe(block)}"
+    return f"{shown}\n\n{describe(summary)}"
 
 
-def find_others(block: TaskSummary) -> list[str]:
+def find_others(summary: TaskSummary) -> list[str]:
     """Return the encodings that most tasks rank, but not all, in alphabetical order."""
-    counts = Counter(name for table in block.tables for name in table.ranking.names)
-    most = len(block.tables) / 2
-    return sorted(name for name, n in counts.items() if most < n < len(block.tables))
+    counts = Counter(name for table in summary.tables for name in table.ranking.names)
+    most = len(summary.tables) / 2
+    return sorted(name for name, n in counts.items() if most < n < len(summary.tables))
 
 
-def compare_over_families(block: TaskSummary) -> dict[str, Mean]:
+def compare_over_families(summary: TaskSummary) -> dict[str, Mean]:
     """Return the differences from the reference, corrected for their number."""
-    others = len(block.encodings) - 1
-    return differences_over_families(block.tasks, DEFAULT_REFERENCE, comparisons=others)
+    others = len(summary.encodings) - 1
+    return differences_over_families(summary.tasks, DEFAULT_REFERENCE, comparisons=others)
 
 
-def describe(block: TaskSummary) -> str:
+def describe(summary: TaskSummary) -> str:
     """Return the sentences below the table."""
-    seeds = {table.seeds(name) for table in block.tables for name in block.encodings}
-    shown = {*block.encodings, *find_others(block)}
-    records = [record for table in block.tables for record in table.records]
+    seeds = {table.seeds(name) for table in summary.tables for name in summary.encodings}
+    shown = {*summary.encodings, *find_others(summary)}
+    records = [record for table in summary.tables for record in table.records]
     sizes = [r.parameters for r in records if r.parameters and r.encoding in shown]
-    families = count_families(block.tables)
+    families = count_families(summary.tables)
     how = (
         f"Out of distribution; means of {_any_of(seeds)} seeds; models of {_range(sizes)} "
-        f"parameters. {describe_search(block)} Mean score: 0 is the best baseline (lower scores "
+        f"parameters. {describe_search(summary)} Mean score: 0 is the best baseline (lower scores "
         f"count as 0), 1 is the ceiling; the {families} families have equal weight. In "
         "brackets: seeds that learned, if not all did."
     )
-    if find_others(block):
+    if find_others(summary):
         how += " Encodings that were not run on every task have no mean score."
     honest = (
         f"**How to read it:** the intervals treat the {families} families as a sample of families "
         "chosen by the same [rule](docs/tasks.md#the-main-set), so they are wide. "
-        f"{describe_differences(block)} "
+        f"{describe_differences(summary)} "
         "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs on these "
         "tasks. Do not choose an encoding for a large model from this table. "
-        f"{describe_sizes(block)}"
+        f"{describe_sizes(summary)}"
     )
     return f"{how}\n\n{honest}"
 
 
-def describe_search(block: TaskSummary) -> str:
+def describe_search(summary: TaskSummary) -> str:
     """Return how learning rates were chosen, with the tasks of an earlier search."""
     earlier: list[str] = []
-    for table in sorted(block.tables, key=_family_first):
+    for table in sorted(summary.tables, key=_family_first):
         tune = table.about.settings["tune"]
         if tune.get("version", 1) == 1:
             assert len(tune["seeds"]) == 1, table.about.task
@@ -180,9 +180,9 @@ def describe_search(block: TaskSummary) -> str:
     )
 
 
-def describe_differences(block: TaskSummary) -> str:
+def describe_differences(summary: TaskSummary) -> str:
     """Return which differences from the reference would also be expected on other families."""
-    found = compare_over_families(block)
+    found = compare_over_families(summary)
     clear = [name for name, mean in found.items() if mean.low > 0 or mean.high < 0]
     row = f"`minus {DEFAULT_REFERENCE}`"
     if clear:
@@ -194,7 +194,7 @@ def describe_differences(block: TaskSummary) -> str:
     return f"All intervals of {row} contain 0, so the order may differ on other tasks."
 
 
-def describe_sizes(block: TaskSummary) -> str:
+def describe_sizes(summary: TaskSummary) -> str:
     """Return for each task whether the order of encodings holds at other sizes of the model."""
     marks = read_marks(SIZES)
     words = {
@@ -204,7 +204,7 @@ def describe_sizes(block: TaskSummary) -> str:
         None: "not measured",
     }
     tasks: dict[str | None, list[str]] = {mark: [] for mark in words}
-    for table in sorted(block.tables, key=_family_first):
+    for table in sorted(summary.tables, key=_family_first):
         tasks[marks.get(table.title)].append(table.about.task)
     said = [f"{word} for {in_words(tasks[mark])}" for mark, word in words.items() if tasks[mark]]
     if len(said) > 1 and tasks[None]:

@@ -21,7 +21,7 @@ from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table, replac
 from pe_bench.reporting.paired import compare_table, show_p
 from pe_bench.reporting.sentences import describe_mean
 from pe_bench.reporting.tables import Table, read_tables
-from pe_bench.reporting.task_summary import block_of, count_families, find_blocks
+from pe_bench.reporting.task_summary import count_families, find_summaries, summary_of
 from pe_bench.reporting.verdicts import Verdict, Verdicts, compare_pair, tables_to_compare
 from pe_bench.results.views import Headline
 from pe_bench.stats.comparison import Difference
@@ -69,8 +69,8 @@ def read(folder: str) -> Verdicts:
 
 def read_main_set() -> Mean:
     """Return the difference of the mean scores over the families of the main set."""
-    block = block_of(in_main_set(read_tables(ROOT / "results" / "quick")))
-    return differences_over_families(block.tasks, PAIR[1])[PAIR[0]]
+    summary = summary_of(in_main_set(read_tables(ROOT / "results" / "quick")))
+    return differences_over_families(summary.tasks, PAIR[1])[PAIR[0]]
 
 
 def read_ablations() -> dict[str, list[Table]]:
@@ -155,9 +155,9 @@ def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
 
 def describe_largest(tables: Sequence[Table]) -> str:
     """Return which family contributes most to the mean, and how much."""
-    (block,) = find_blocks(tables)
+    (summary,) = find_summaries(tables)
     gains: dict[str, list[float]] = {}
-    for task in block.tasks:
+    for task in summary.tasks:
         scores = task.normalise()
         means = np.nanmean(scores.values, axis=1)
         of = dict(zip(scores.encodings, means, strict=True))

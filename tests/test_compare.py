@@ -379,8 +379,8 @@ def test_the_largest_block_of_very_many_tasks() -> None:
 
 @pytest.mark.slow
 def test_the_leaderboard_over_tasks(tables: list[Table]) -> None:
-    (block,) = task_summary.find_blocks(tables)
-    section = task_summary.describe_block(block)
+    (summary,) = task_summary.find_summaries(tables)
+    section = task_summary.describe_summary(summary)
     assert section.startswith("## All tasks · quick · strict\n")
     assert "bits is left out: too few encodings" in section
     assert "Means over 3 families of tasks (3 tasks)" in section

@@ -14,7 +14,7 @@ from scripts import load_script
 from pe_bench.reporting.families import in_main_set
 from pe_bench.reporting.markdown import find_block, replace_block
 from pe_bench.reporting.tables import read_tables
-from pe_bench.reporting.task_summary import block_of
+from pe_bench.reporting.task_summary import summary_of
 from pe_bench.results.layout import PACKED_ROWS
 from pe_bench.stats.ranking import find_standings
 from pe_bench.system.sealed import write_sealed
@@ -47,15 +47,15 @@ def test_readme_shows_what_was_measured(page: ModuleType, measured: tuple[str, s
 
 @pytest.mark.slow
 def test_what_the_findings_say_about_the_mean_scores(page: ModuleType) -> None:
-    block = block_of(in_main_set(read_tables(page.RESULTS)))
-    families = {task.family for task in block.tasks}
+    summary = summary_of(in_main_set(read_tables(page.RESULTS)))
+    families = {task.family for task in summary.tasks}
     assert len(families) == 5
     for left_out in (None, *families):
-        kept = [task for task in block.tasks if task.family != left_out]
+        kept = [task for task in summary.tasks if task.family != left_out]
         order = [one.encoding for one in find_standings(kept)]
         assert {*order[:3]} == {"rnope-swa", "alibi", "fire"}
         assert {*order[-4:]} == {"tape", "xpos", "pope", "rope"} and len(order) == 10
-    found = page.compare_over_families(block)
+    found = page.compare_over_families(summary)
     clear = [name for name, one in found.items() if not one.low < 0 < one.high]
     assert clear == ["rnope-swa"] and found["rnope-swa"].low > 0 and len(found) == 9
     said = " ".join((ROOT / "docs" / "findings.md").read_text(encoding="utf-8").split())

@@ -16,7 +16,12 @@ from pe_bench.reporting.markdown import find_block
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.sensitivity import describe_sensitivity, measure_signal
 from pe_bench.reporting.tables import Table, read_tables
-from pe_bench.reporting.task_summary import find_blocks, find_limits, has_model_scores, task_scores
+from pe_bench.reporting.task_summary import (
+    find_limits,
+    find_summaries,
+    has_model_scores,
+    task_scores,
+)
 from pe_bench.results.measurement import Measurement
 from pe_bench.stats.ranking import rank_correlations
 
@@ -81,13 +86,13 @@ def test_adapted_models_are_not_averaged_with_others(tmp_path: Path) -> None:
                 digest = f"{task}{'from' in origin}"
                 rows = [Measurement("all", "bits_per_byte", 1.0, 9)]
                 put(tmp_path, encoding, rows, task=task, settings=origin, settings_digest=digest)
-    blocks = find_blocks(read_tables(tmp_path))
-    assert {block.title for block in blocks} == {
+    summaries = find_summaries(read_tables(tmp_path))
+    assert {summary.title for summary in summaries} == {
         "All tasks · quick · strict",
         "All tasks · quick · strict · from rope",
     }
-    for block in blocks:
-        assert len({table.origin for table in block.tables}) == 1
+    for summary in summaries:
+        assert len({table.origin for table in summary.tables}) == 1
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from pe_bench.reporting.page.write import NAME, embed, write_page
 from pe_bench.reporting.report_data import ReportData
 from pe_bench.reporting.styles import family_of, styles
 from pe_bench.reporting.tables import make_tables, read_tables
-from pe_bench.reporting.task_summary import find_blocks
+from pe_bench.reporting.task_summary import find_summaries
 from pe_bench.results.export import write_export
 from pe_bench.results.store import read_records
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
@@ -75,7 +75,7 @@ def make_page(root: Path) -> Path:
     records = read_records(root)
     tables = make_tables(records)
     compared = [paired.compare_table(table) for table in tables]
-    return write_page(root, ReportData(tables, compared, records, find_blocks(tables)))
+    return write_page(root, ReportData(tables, compared, records, find_summaries(tables)))
 
 
 def read_page(root: Path) -> Reader:

@@ -19,7 +19,7 @@ from pe_bench.reporting import paired
 from pe_bench.reporting.page.write import write_page
 from pe_bench.reporting.report_data import ReportData
 from pe_bench.reporting.tables import make_tables
-from pe_bench.reporting.task_summary import find_blocks
+from pe_bench.reporting.task_summary import find_summaries
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
 from pe_bench.results.views import Column, Curve
@@ -59,7 +59,7 @@ def write(records: Sequence[RunRecord], folder: Path) -> Path:
     """Write the page of some runs."""
     tables = make_tables(records)
     compared = [paired.compare_table(table) for table in tables]
-    return write_page(folder, ReportData(tables, compared, records, find_blocks(tables)))
+    return write_page(folder, ReportData(tables, compared, records, find_summaries(tables)))
 
 
 def visit(browser: Any, path: Path, size: str = "desk", scheme: str = "light") -> Page:

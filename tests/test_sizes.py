@@ -20,7 +20,7 @@ from pe_bench.reporting.report import write_report
 from pe_bench.reporting.size_chart import CEILING, make_size_chart
 from pe_bench.reporting.sizes import Ladder, describe_ladder, find_ladders, read_marks, score_rows
 from pe_bench.reporting.tables import read_tables
-from pe_bench.reporting.task_summary import find_blocks
+from pe_bench.reporting.task_summary import find_summaries
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.views import Column, Headline
 from pe_bench.runs.factory import RunFactory
@@ -300,9 +300,9 @@ def test_means_over_tasks_take_the_largest_model_of_each(tmp_path: Path) -> None
     put_size(tmp_path, 32, MEANS)
     for encoding in MEANS:
         put_scores(tmp_path, "another", encoding, [1.0, 2.0])
-    (block,) = find_blocks(read_tables(tmp_path))
-    assert [table.parameters for table in block.tables] == [0, 128**2]
-    assert block.left_out[0] == (
+    (summary,) = find_summaries(read_tables(tmp_path))
+    assert [table.parameters for table in summary.tables] == [0, 128**2]
+    assert summary.left_out[0] == (
         "lm: the table with the largest model counts, not the one with settings d32-0-0.001."
     )
 

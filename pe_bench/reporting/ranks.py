@@ -23,10 +23,10 @@ def describe_ranks(tables: Sequence[Table]) -> str:
         "not differ significantly among all pairs of their table; –: too few seeds for a test. ±: "
         "standard deviation over seeds. ↑: higher is better, ↓: lower is better."
     ))  # fmt: skip
-    blocks = task_summary.find_blocks(tables)
-    for block in blocks:
-        parts += _describe_block(block)
-    if not blocks:
+    summaries = task_summary.find_summaries(tables)
+    for summary in summaries:
+        parts += _describe_summary(summary)
+    if not summaries:
         parts.append(wrap(task_summary.too_few(tables)))
     return "\n\n".join(parts)
 
@@ -46,16 +46,16 @@ def _divided(numbers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
     return found
 
 
-def _describe_block(block: task_summary.TaskSummary) -> list[str]:
-    if not block.is_enough:
-        return [wrap(block.title), *map(wrap, task_summary.describe_notes(block))]
+def _describe_summary(summary: task_summary.TaskSummary) -> list[str]:
+    if not summary.is_enough:
+        return [wrap(summary.title), *map(wrap, task_summary.describe_notes(summary))]
     rows = [
-        task_summary.standing_cells(one, block.letters[one.encoding]) for one in block.standings
+        task_summary.standing_cells(one, summary.letters[one.encoding]) for one in summary.standings
     ]
     means = plain_table(["encoding", *task_summary.STANDING_HEADER, "letters"], rows)
-    correlations = [wrap(task_summary.describe_correlations(block))]
-    names = [table.about.task for table in block.tables]
-    cells = task_summary.correlation_rows(block)
+    correlations = [wrap(task_summary.describe_correlations(summary))]
+    names = [table.about.task for table in summary.tables]
+    cells = task_summary.correlation_rows(summary)
     table = plain_table(["", *names], cells)
     if max(map(len, table.splitlines())) > WIDTH:  # use numbers as headings instead of names
         numbers = [str(number) for number in range(1, len(names) + 1)]
@@ -65,4 +65,9 @@ def _describe_block(block: task_summary.TaskSummary) -> list[str]:
         correlations += _divided(numbers, rows)
     else:
         correlations.append(table)
-    return [wrap(block.title), means, *map(wrap, task_summary.describe_notes(block)), *correlations]
+    return [
+        wrap(summary.title),
+        means,
+        *map(wrap, task_summary.describe_notes(summary)),
+        *correlations,
+    ]

@@ -29,7 +29,7 @@ from pe_bench.reporting.selection import find_labels
 from pe_bench.reporting.size_chart import save_sizes
 from pe_bench.reporting.sizes import describe_sizes, find_ladders
 from pe_bench.reporting.tables import Table, make_tables
-from pe_bench.reporting.task_summary import describe_block, find_blocks
+from pe_bench.reporting.task_summary import describe_summary, find_summaries
 from pe_bench.results.export import write_export
 from pe_bench.results.reading import reading
 from pe_bench.results.record import RunRecord
@@ -115,7 +115,7 @@ def _write(
         pairs = [paired.flatten(*one) for one in zip(tables, comparisons, strict=True)]
         differences = pd.concat(pairs or [pd.DataFrame(columns=["task"])])
         write_atomic(comparisons_csv, differences.to_csv(index=False, float_format="%.6g"))
-        data = ReportData(tables, comparisons, records, find_blocks(tables), answers, ladders)
+        data = ReportData(tables, comparisons, records, find_summaries(tables), answers, ladders)
         page = write_page(target, data)
         by_size = [save_sizes(ladder, plots, due) for ladder in ladders]
         pictures = _wait(begun)
@@ -129,7 +129,7 @@ def _write(
 def compose(data: ReportData, pictures: Sequence[Pictures], sizes: str = "") -> str:
     """Return leaderboard.md: a section for each table, and a list of runs that are in no table."""
     last = {table.task_name: table for table in data.tables}
-    sections = ["# Leaderboard", *map(describe_block, data.blocks)]
+    sections = ["# Leaderboard", *map(describe_summary, data.summaries)]
     if data.answers:
         answers = [f"- {escape(answer)}" for answer in data.answers]
         sections.append("\n".join([f"## {HEADING}", "", *answers]))

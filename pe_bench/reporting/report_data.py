@@ -18,7 +18,7 @@ class ReportData:
         tables: the tables.
         comparisons: one for each table.
         records: records of all runs, including runs that are in no table.
-        blocks: means over tasks.
+        summaries: summaries over tasks.
         answers: sentences that answer the questions of the folder.
         ladders: tasks that have tables at several sizes of the model.
     """
@@ -26,6 +26,6 @@ class ReportData:
     tables: Sequence[Table]
     comparisons: Sequence[Comparison]
     records: Sequence[RunRecord]
-    blocks: Sequence[TaskSummary]
+    summaries: Sequence[TaskSummary]
     answers: Sequence[str] = ()
     ladders: Sequence[Ladder] = ()

@@ -1,4 +1,4 @@
-"""The leaderboard over tasks: mean normalised scores, mean ranks, rank correlations of tasks."""
+"""The summary over tasks: mean normalised scores, mean ranks, rank correlations of tasks."""
 
 import math
 from collections.abc import Sequence
@@ -67,29 +67,33 @@ def has_model_scores(table: Table) -> bool:
 
 
 def shared_settings(table: Table) -> tuple[str, ...]:
-    """Return the settings that all tables of a leaderboard share, as its title shows them."""
+    """Return the settings that all tables of a summary share, as its title shows them."""
     about = table.about
     tuned = "tuned" if about.tuning else ""
     origin = f"from {table.origin}" if table.origin else ""
     return tuple(filter(None, [about.preset, about.protocol, tuned, origin]))
 
 
-def find_blocks(tables: Sequence[Table]) -> list[TaskSummary]:
-    """Return a block for all tables that share settings, if it has several tasks and encodings.
+def find_summaries(tables: Sequence[Table]) -> list[TaskSummary]:
+    """Return a summary for all tables that share settings, if it has several tasks and encodings.
 
     If a task has several tables, the one with the most encodings counts, and among these the one
-    with the largest model. A block is a complete grid of encodings and tasks, chosen to have as
-    many cells as possible.
+    with the largest model. The encodings and tasks are a complete grid, chosen to have as many
+    cells as possible.
     """
     groups: dict[tuple[str, ...], list[Table]] = {}
     for table in filter(has_model_scores, tables):
         groups.setdefault(shared_settings(table), []).append(table)
-    blocks = [_make_block(group) for group in groups.values()]
-    return [b for b in blocks if len(b.tables) > 1 and len(b.encodings) >= FEWEST_ENCODINGS]
+    found = []
+    for group in groups.values():
+        summary = _make_summary(group)
+        if len(summary.tables) > 1 and len(summary.encodings) >= FEWEST_ENCODINGS:
+            found.append(summary)
+    return found
 
 
-def block_of(tables: Sequence[Table]) -> TaskSummary:
-    """Return the block of all given tables, one for each task, and the encodings that all rank."""
+def summary_of(tables: Sequence[Table]) -> TaskSummary:
+    """Return the summary of all given tables, one for each task, with encodings that all rank."""
     assert len({table.about.task for table in tables}) == len(tables) > 0
     ranked = [frozenset(table.ranking.means) for table in tables]
     common = frozenset.intersection(*ranked)
@@ -152,24 +156,24 @@ def is_usual(table: Table) -> bool:
     return _has_floor(table) and find_end(table) is not None
 
 
-def describe_block(block: TaskSummary) -> str:
+def describe_summary(summary: TaskSummary) -> str:
     """Return a section of leaderboard.md."""
-    heading = f"## {escape(block.title)}"
-    notes = "\n".join(map(escape, describe_notes(block)))
-    if not block.is_enough:
+    heading = f"## {escape(summary.title)}"
+    notes = "\n".join(map(escape, describe_notes(summary)))
+    if not summary.is_enough:
         return f"{heading}\n\n{notes}"
     header = ["encoding", *STANDING_HEADER, "letters"]
-    ranks = {table.about.task: table.ranking.names for table in block.tables}
+    ranks = {table.about.task: table.ranking.names for table in summary.tables}
     header += [f"rank in {task}" for task in ranks]
     rows = []
-    for one in block.standings:
-        row = standing_cells(one, block.letters[one.encoding])
-        rows.append([*row, *(_rank(order, one.encoding, block) for order in ranks.values())])
+    for one in summary.standings:
+        row = standing_cells(one, summary.letters[one.encoding])
+        rows.append([*row, *(_rank(order, one.encoding, summary) for order in ranks.values())])
     table = markdown_table(header, rows, "l" + "r" * len(header[1:]))
     correlations = markdown_table(
-        ["Spearman", *ranks], correlation_rows(block), "l" + "r" * len(ranks)
+        ["Spearman", *ranks], correlation_rows(summary), "l" + "r" * len(ranks)
     )
-    return "\n\n".join([heading, notes, table, describe_correlations(block), correlations])
+    return "\n\n".join([heading, notes, table, describe_correlations(summary), correlations])
 
 
 def standing_cells(one: Standing, letters: str) -> list[str]:
@@ -189,10 +193,10 @@ def show_interval(mean: Mean, digits: int) -> str:
     return f"{mean.low:.{digits}f} to {mean.high:.{digits}f}"
 
 
-def correlation_rows(block: TaskSummary) -> list[list[str]]:
+def correlation_rows(summary: TaskSummary) -> list[list[str]]:
     """Return a row for each task: the rank correlations with the other tasks."""
-    found = ranking.rank_correlations(block.tasks)
-    names = [table.about.task for table in block.tables]
+    found = ranking.rank_correlations(summary.tasks)
+    names = [table.about.task for table in summary.tables]
     rows = []
     for name, line in zip(names, found, strict=True):
         cells = [ABSENT if math.isnan(value) else f"{value:+.2f}" for value in line]
@@ -200,9 +204,9 @@ def correlation_rows(block: TaskSummary) -> list[list[str]]:
     return rows
 
 
-def describe_correlations(block: TaskSummary) -> str:
+def describe_correlations(summary: TaskSummary) -> str:
     """Explain the rank correlations between tasks and name the significant ones."""
-    count = len(block.encodings)
+    count = len(summary.encodings)
     needed = ranking.smallest_correlation(count)
     line = (
         f"Do tasks agree? Rank correlations over {count} encodings: +1 is the same order, "
@@ -228,28 +232,28 @@ def too_few(tables: Sequence[Table]) -> str:
     )
 
 
-def describe_notes(block: TaskSummary) -> list[str]:
-    """Return the notes on the means of a block, a line each."""
-    if not block.is_enough:
-        return [too_few(block.tables), *block.left_out]
-    families = count_families(block.tables)
+def describe_notes(summary: TaskSummary) -> list[str]:
+    """Return the notes on the means, a line each."""
+    if not summary.is_enough:
+        return [too_few(summary.tables), *summary.left_out]
+    families = count_families(summary.tables)
     letters = (
         "Encodings that share a letter do not differ significantly in their mean normalised scores "
         "on these tasks, over seeds and items. Two encodings may differ although their intervals, "
         "which are for other tasks, overlap."
     )
     return [
-        f"Means over {families} families of tasks ({len(block.tables)} tasks); a family counts as "
-        "the mean of its tasks. Intervals are over families: they apply to other families of this "
-        "kind, and are wide if families are few or disagree.",
-        letters if any(block.letters.values()) else NO_LETTERS,
-        f"{describe_limits(block.tables)} Scores below 0 count as 0.",
-        *block.left_out,
+        f"Means over {families} families of tasks ({len(summary.tables)} tasks); a family counts "
+        "as the mean of its tasks. Intervals are over families: they apply to other families of "
+        "this kind, and are wide if families are few or disagree.",
+        letters if any(summary.letters.values()) else NO_LETTERS,
+        f"{describe_limits(summary.tables)} Scores below 0 count as 0.",
+        *summary.left_out,
     ]
 
 
-def _make_block(group: Sequence[Table]) -> TaskSummary:
-    """Return the largest block of tasks and encodings that all of these tasks rank."""
+def _make_summary(group: Sequence[Table]) -> TaskSummary:
+    """Return the summary with the most tasks and encodings that all of these tasks rank."""
 
     def first(table: Table) -> tuple[int, str, int]:
         """Return the sort key: the most encodings, then the title, then the largest model."""
@@ -309,7 +313,7 @@ def _has_floor(table: Table) -> bool:
     return table.ranking.best_baseline == find_limits(table)[0]
 
 
-def _rank(order: list[str], encoding: str, block: TaskSummary) -> str:
-    """Return the rank among the encodings of a block."""
-    among = [name for name in order if name in block.encodings]
+def _rank(order: list[str], encoding: str, summary: TaskSummary) -> str:
+    """Return the rank among the encodings of the summary."""
+    among = [name for name in order if name in summary.encodings]
     return str(1 + among.index(encoding))

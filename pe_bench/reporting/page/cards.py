@@ -20,7 +20,7 @@ FACTS = {
 
 
 def list_encodings(
-    sections: Sequence[TableSection], blocks: Sequence[TaskSummary], done: Sequence[RunRecord]
+    sections: Sequence[TableSection], summaries: Sequence[TaskSummary], done: Sequence[RunRecord]
 ) -> list[EncodingSection]:
     labels = own_first(sorted({name for section in sections for name in section.table.encodings}))
     looks = styles_of(done)
@@ -40,11 +40,11 @@ def list_encodings(
             if label in section.table.encodings
         ]
         standings = []
-        for block in blocks:
-            if block.is_enough and label in block.encodings:
-                one = next(one for one in block.standings if one.encoding == label)
-                cells = standing_cells(one, block.letters[label])[1:]
-                standings.append((block.title, cells))
+        for summary in summaries:
+            if summary.is_enough and label in summary.encodings:
+                one = next(one for one in summary.standings if one.encoding == label)
+                cells = standing_cells(one, summary.letters[label])[1:]
+                standings.append((summary.title, cells))
         tasks = dict.fromkeys(section.table.task_name for section in sections)
         numbers = [(task, n) for task in tasks for n in published.find(task, encoding=label)]
         found.append(

@@ -10,7 +10,7 @@ from pe_bench.reporting.page.bars import interval_bar, scale_of
 from pe_bench.reporting.page.cards import list_encodings
 from pe_bench.reporting.page.descriptions import describe_labels
 from pe_bench.reporting.page.model import Content, Row, TableSection, TaskSection
-from pe_bench.reporting.page.overviews import list_overviews
+from pe_bench.reporting.page.summaries import list_summaries
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.ranked_table import RankedRow, rank_table
 from pe_bench.reporting.report_data import ReportData
@@ -41,9 +41,9 @@ def gather(data: ReportData) -> Content:
             )
         )
     unfinished = [record for record in data.records if record.status != "done"]
-    encodings = list_encodings(sections, data.blocks, done)
+    encodings = list_encodings(sections, data.summaries, done)
     return Content(
-        list_overviews(sections, data.blocks),
+        list_summaries(sections, data.summaries),
         tasks,
         encodings,
         unfinished,

@@ -38,8 +38,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Leaderboard:
-    """The leaderboard over the tasks of a preset and protocol.
+class SummarySection:
+    """The summary over the tasks of a preset and protocol.
 
     Attributes:
         title, preset: title and preset of its tables.
@@ -136,7 +136,7 @@ class EncodingSection:
 class Content:
     """Everything on the page."""
 
-    overviews: list[Leaderboard]
+    summaries: list[SummarySection]
     tasks: list[TaskSection]
     encodings: list[EncodingSection]
     unfinished: list[RunRecord]

@@ -1,11 +1,11 @@
-"""The leaderboards over tasks."""
+"""The summaries over tasks."""
 
 import math
 from collections.abc import Sequence
 
 from pe_bench.reporting.markdown import ABSENT
 from pe_bench.reporting.page.bars import Bar, interval_bar, scale_of
-from pe_bench.reporting.page.model import Leaderboard, Row, TableSection
+from pe_bench.reporting.page.model import Row, SummarySection, TableSection
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import (
     STANDING_HEADER,
@@ -20,39 +20,42 @@ from pe_bench.reporting.task_summary import (
 )
 
 
-def list_overviews(
-    sections: Sequence[TableSection], blocks: Sequence[TaskSummary]
-) -> list[Leaderboard]:
-    """Return a leaderboard for all tables that share settings."""
+def list_summaries(
+    sections: Sequence[TableSection], summaries: Sequence[TaskSummary]
+) -> list[SummarySection]:
+    """Return a section for all tables that share settings, with means if `summaries` has them."""
     groups: dict[tuple[str, ...], list[TableSection]] = {}
     for section in sections:
         if has_model_scores(section.table):
             groups.setdefault(shared_settings(section.table), []).append(section)
-    block_of = {shared_settings(block.tables[0]): block for block in blocks}
+    by_settings = {shared_settings(summary.tables[0]): summary for summary in summaries}
     found = []
     for settings, own in groups.items():
         if len(own) == 1:  # the table itself is enough
             continue
         preset = own[0].table.about.preset
-        found.append(_overview(" · ".join(settings), preset, own, block_of.get(settings)))
+        title = " · ".join(settings)
+        found.append(_summary_section(title, preset, own, by_settings.get(settings)))
     return found
 
 
-def _overview(
-    title: str, preset: str, sections: list[TableSection], block: TaskSummary | None
-) -> Leaderboard:
+def _summary_section(
+    title: str, preset: str, sections: list[TableSection], summary: TaskSummary | None
+) -> SummarySection:
     header = ["encoding"]
     standings: dict[str, list[str]] = {}
     bars: dict[str, dict[int, Bar]] = {}
-    if block and block.is_enough:
+    if summary and summary.is_enough:
         header += [*STANDING_HEADER, "letters"]
         scores = scale_of(
-            [[one.score.low, one.score.high] for one in block.standings] + [[0.0, 1.0]],
+            [[one.score.low, one.score.high] for one in summary.standings] + [[0.0, 1.0]],
             percent=False,
         )
-        ranks = scale_of([[one.rank.low, one.rank.high] for one in block.standings], percent=False)
-        for one in block.standings:
-            standings[one.encoding] = standing_cells(one, block.letters[one.encoding])[1:]
+        ranks = scale_of(
+            [[one.rank.low, one.rank.high] for one in summary.standings], percent=False
+        )
+        for one in summary.standings:
+            standings[one.encoding] = standing_cells(one, summary.letters[one.encoding])[1:]
             both = {
                 1: interval_bar(scores, one.score.value, one.score.low, one.score.high, 0.0),
                 3: interval_bar(ranks, one.rank.value, one.rank.low, one.rank.high),
@@ -73,14 +76,14 @@ def _overview(
                 shares[first + index] = share
         learned = any(s.table.learned(name) > 0 for s in sections if name in s.table.encodings)
         rows.append(Row(name, cells, bars.get(name, {}), shares, learned))
-    notes = describe_notes(block) if block else []
-    enough = block is not None and block.is_enough
-    correlations = [["", *(t.about.task for t in block.tables)]] if block and enough else []
-    correlations += correlation_rows(block) if block and enough else []
-    about = describe_correlations(block) if block and enough else ""
+    notes = describe_notes(summary) if summary else []
+    enough = summary is not None and summary.is_enough
+    correlations = [["", *(t.about.task for t in summary.tables)]] if summary and enough else []
+    correlations += correlation_rows(summary) if summary and enough else []
+    about = describe_correlations(summary) if summary and enough else ""
     sources: list[str | None] = [None] * first
     sources += [f"{section.id}:0" for section in sections]
-    return Leaderboard(title, preset, notes, header, rows, sources, first, correlations, about)
+    return SummarySection(title, preset, notes, header, rows, sources, first, correlations, about)
 
 
 def _task_heading(table: Table) -> str:

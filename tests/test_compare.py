@@ -443,6 +443,21 @@ def test_a_partial_headline_is_not_compared(tmp_path: Path) -> None:
     assert table.ranking.means == {"rope": 50, "tape": 60}
 
 
+def test_an_encoding_is_not_judged_by_its_best_seeds(tmp_path: Path) -> None:
+    """Logits that are not finite in one seed leave all seeds of the encoding without a rank."""
+    about: dict[str, Any] = {"headline": Headline("f1", "all"), "subsets": ("a", "b")}
+    for encoding in ("rope", "tape"):
+        for seed in range(6):
+            status: Status = "partial" if (encoding, seed) == ("tape", 3) else "ranked"
+            rows = [Measurement("all", "f1", 50.0 + seed, 9, status=status)]
+            made_runs.put(tmp_path, encoding, rows, seed, **about)
+    table = made_runs.read_table(tmp_path)
+    assert table.ranking.names == ["rope"] and table.ranking.order == ["rope", "tape"]
+    assert np.isnan(headline_scores(table, ["rope", "tape"]).values[1]).all()
+    (missing,) = verdicts.find_shared([table], "rope", "tape")[2]
+    assert "no score of tape, because a part of its measurements is missing or not a" in missing
+
+
 @pytest.mark.slow
 def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "new" / "picture.png"

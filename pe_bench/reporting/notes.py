@@ -74,7 +74,10 @@ def write_notes(table: Table) -> str:
     if not all(math.isnan(training_loss(table, name)) for name in table.encodings):
         lines.append("Training loss: the loss at the end, as the median over seeds.")
     if (table.scores["status"] == "partial").any():
-        lines.append("Partial: a mean over only some of the parts, which is not ranked.")
+        lines.append(
+            "Partial: a mean over only some of the parts, which is not ranked. If a seed lacks "
+            "parts that it measured, no seed of this encoding is ranked."
+        )
     lines += _describe_baselines(table)
     lines += describe_sensitivity(table)
     lines += _describe_sizes(table)

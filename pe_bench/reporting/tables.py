@@ -11,6 +11,7 @@ import pandas as pd
 
 from pe_bench.reporting.degradation import DAMAGE, add_damage, describe_damage
 from pe_bench.reporting.frames import finished_runs, read_baselines, read_rows, tidy
+from pe_bench.reporting.incomplete import mark_incomplete
 from pe_bench.reporting.ranking import Ranking
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.items import Items
@@ -285,7 +286,7 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
         groups.setdefault(record.settings_digest, []).append(record)
     tables = []
     for group in groups.values():
-        rows = read_rows(group)
+        rows = mark_incomplete(read_rows(group), group)
         rows = add_damage(rows, group)
         tables.append(Table(tuple(group), rows, tidy(rows, read_baselines(group[0]))))
     tables.sort(key=lambda table: (table.title, table.about.settings_digest))

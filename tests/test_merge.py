@@ -16,6 +16,7 @@ from test_runner import toy as toy  # a fixture
 
 from pe_bench.cli import main
 from pe_bench.reporting.frames import read_results
+from pe_bench.results.export import write_export
 from pe_bench.results.identity import digest_settings
 from pe_bench.results.layout import CURVES, EXPORTED, PACKED_ROWS, baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
@@ -121,6 +122,17 @@ def test_items_count_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     shutil.copy(items, same)
     assert merge(b, to=a) == 1
     assert "scores of items differ" in capsys.readouterr().err
+
+
+def test_an_export_of_the_same_runs_has_the_same_items(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An export rounds scores of items."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    put_seeds(a, "rope", [50 + 1 / 3])
+    write_export(b, read_records(a))
+    assert merge(b, to=a) == merge(a, to=tmp_path / "c") == merge(b, to=tmp_path / "c") == 0
+    assert "differ" not in capsys.readouterr().err
 
 
 @pytest.mark.slow

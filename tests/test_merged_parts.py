@@ -11,7 +11,7 @@ import pytest
 from made_runs import CURVE, SCORE, put, write_record, write_rows
 
 from pe_bench.errors import InputErrors
-from pe_bench.results.export import _shorten, write_export
+from pe_bench.results.export import write_export
 from pe_bench.results.items import Items, write_items
 from pe_bench.results.layout import CURVES, baselines_path
 from pe_bench.results.learning_curves import OF_A_RUN, LearningCurve, write_curve_file
@@ -19,6 +19,7 @@ from pe_bench.results.merging import Merger, describe_difference, merge_folder
 from pe_bench.results.merging_tuning import add_choices
 from pe_bench.results.reading import reading
 from pe_bench.results.record import RunRecord
+from pe_bench.results.rounding import shorten
 from pe_bench.results.store import (
     key_of,
     read_record,
@@ -181,7 +182,7 @@ def test_an_export_has_all_that_a_run_has(tmp_path: Path) -> None:
         again = found[key]
         assert read_run_rows(again) == read_run_rows(record)
         assert read_run_items(again) == [
-            replace(items, values=_shorten(items.values.astype(np.float32))) for items in ITEMS
+            replace(items, values=shorten(items.values.astype(np.float32))) for items in ITEMS
         ]
         assert read_run_curves(again) == read_run_curves(record) == PHASES
         own = {"folder", "exported", "notes", "described"}
@@ -200,7 +201,7 @@ def test_an_export_has_all_that_a_run_has(tmp_path: Path) -> None:
 
 def test_a_loss_keeps_twelve_bits() -> None:
     given = np.array([0.0, 100.0, 50.0, 1 / 3, -1 / 3, 1e-9, 12345.678, 0.5 + 2.0**-13])
-    short = _shorten(given)
+    short = shorten(given)
     assert short[:3].tolist() == [0.0, 100.0, 50.0]
     assert np.abs(short[3:] / given[3:] - 1).max() <= 2.0**-12
     mantissa, _ = np.frexp(short)

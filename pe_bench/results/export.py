@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from pe_bench.errors import InputError
-from pe_bench.results.items import Floats, Items, write_items
+from pe_bench.results.items import Items, write_items
 from pe_bench.results.layout import (
     CURVES,
     EXPORTED,
@@ -32,6 +32,7 @@ from pe_bench.results.learning_curves import OF_AN_EXPORT, Key, LearningCurve, w
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.reading import find_baselines, report_problem
 from pe_bench.results.record import RunRecord
+from pe_bench.results.rounding import shorten
 from pe_bench.results.store import (
     key_of,
     read_run_curves,
@@ -41,7 +42,6 @@ from pe_bench.results.store import (
 )
 from pe_bench.system.sealed import write_sealed
 
-BITS = 12  # bits of a rounded loss: a relative error of 1/4000, far below differences between items
 DROPPED = ("traceback", "pretraining", "notes", "sources")
 
 
@@ -65,7 +65,7 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
             report_problem(f"{error}; its run is left out")
             continue
         kept.append(record)
-        items += [replace(cell, values=_shorten(cell.values)) for cell in own]
+        items += [replace(cell, values=shorten(cell.values)) for cell in own]
         for name, value in zip(labels, key_of(record), strict=True):
             labels[name] += [value] * len(own)
         for of_run, curve in own_curves.items():
@@ -88,17 +88,10 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
     return files
 
 
-def _shorten(values: Floats) -> Floats:
-    """Round numbers to `BITS` bits; short numbers such as 0 and 100 do not change."""
-    mantissa, exponent = np.frexp(values)
-    short: Floats = np.ldexp(np.round(np.ldexp(mantissa, BITS)), exponent - BITS)
-    return short
-
-
 def _shorten_curve(curve: LearningCurve) -> LearningCurve:
     """Round the measured columns of a curve to `BITS` bits."""
     measured = ("loss", "grad_norm", "tokens_per_second")
-    short = {name: _shorten(np.array(getattr(curve, name))) for name in measured}
+    short = {name: shorten(np.array(getattr(curve, name))) for name in measured}
     return replace(curve, **{name: tuple(column.tolist()) for name, column in short.items()})
 
 

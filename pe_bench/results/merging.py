@@ -3,13 +3,13 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from filelock import Timeout
 
 from pe_bench.errors import InputError
-from pe_bench.results.items import write_items
+from pe_bench.results.items import Items, write_items
 from pe_bench.results.layout import (
     CURVES,
     ITEMS,
@@ -25,6 +25,7 @@ from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.merging_tuning import copy_tuning, restore_tuning
 from pe_bench.results.record import RunRecord
 from pe_bench.results.record_parts import Baselines
+from pe_bench.results.rounding import shorten
 from pe_bench.results.run_comparison import differing_rows, rows_by_key
 from pe_bench.results.store import (
     baselines_of,
@@ -283,8 +284,14 @@ def describe_difference(first: RunRecord, second: RunRecord) -> str:
         return (
             f"{len(changed)} of {len(one)} rows differ, the first is {name}: {' and '.join(values)}"
         )
-    items = read_run_items(first), read_run_items(second)
+    items = _rounded_items(first), _rounded_items(second)
     return "scores of items differ" if all(items) and items[0] != items[1] else ""
+
+
+def _rounded_items(record: RunRecord) -> list[Items]:
+    """Return the scores of a run's items as in an export, so that a run equals its export."""
+    items = read_run_items(record)
+    return [replace(cell, values=shorten(cell.values)) for cell in items]
 
 
 def _own_copies_first(target: Path) -> dict[tuple[str, str, str], RunRecord]:

@@ -134,7 +134,7 @@ class ModelConfig:
 
 
 ROUNDING_ONLY = ("save_every", "micro_batch", "recompute")
-"""Options of training that change numbers by rounding at most."""
+"""Options of training that change numbers by rounding at most, or random ids drawn in training."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@
 
 import hashlib
 import io
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -45,6 +46,7 @@ MESSAGE = (
 )
 NUMBERS = "numbers"  # key of the picture's metadata
 BLOCK = "main table"
+WINDOWED = "rnope-swa"  # which differs from the others by more than its positions
 
 
 def main() -> None:
@@ -147,14 +149,19 @@ def describe(summary: TaskSummary) -> str:
     how = (
         f"Out of distribution; means of {_any_of(seeds)} seeds; models of {_range(sizes)} "
         f"parameters. {describe_search(summary)} Mean score: 0 is the best baseline (lower scores "
-        f"count as 0), 1 is the ceiling; the {families} families have equal weight. In "
-        "brackets: seeds that learned, if not all did."
+        f"are clipped), 1 is the ceiling; the {families} families have equal weight. In "
+        "brackets: seeds that learned the task, if not all did."
     )
+    if WINDOWED in shown:
+        how += (
+            f" `{WINDOWED}` also limits attention: its first layers attend within a window, and "
+            "the last one, without positions, to all tokens."
+        )
     if find_others(summary):
         how += " Encodings that were not run on every task have no mean score."
     honest = (
-        f"**How to read it:** the intervals treat the {families} families as a sample of families "
-        "chosen by the same [rule](docs/tasks.md#the-main-set), so they are wide. "
+        f"**How to read it:** the intervals generalise from {families} families to others chosen "
+        "by the same [rule](docs/tasks.md#the-main-set), so they are wide. "
         f"{describe_differences(summary)} "
         "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs on these "
         "tasks. Do not choose an encoding for a large model from this table. "
@@ -175,7 +182,7 @@ def describe_search(summary: TaskSummary) -> str:
     if earlier:
         less = f" ({in_words(earlier)}: learning rate only, one tuning seed)"
     return (
-        "Within a task, the learning rate of each encoding was tuned by the same rule, and for "
+        "In each task, the learning rate of every encoding was tuned by the same rule, and for "
         f"some encodings one more hyperparameter{less}."
     )
 
@@ -184,14 +191,14 @@ def describe_differences(summary: TaskSummary) -> str:
     """Return which differences from the reference would also be expected on other families."""
     found = compare_over_families(summary)
     clear = [name for name, mean in found.items() if mean.low > 0 or mean.high < 0]
-    row = f"`minus {DEFAULT_REFERENCE}`"
-    if clear:
-        names = in_words([f"`{name}`" for name in clear])
-        said = f"interval of {names} excludes 0"
-        if len(clear) > 1:
-            said = f"intervals of {names} exclude 0"
-        return f"In {row}, only the {said}; the rest may differ elsewhere."
-    return f"All intervals of {row} contain 0, so the order may differ on other tasks."
+    if not clear:
+        row = f"`minus {DEFAULT_REFERENCE}`"
+        return f"All intervals of {row} contain 0, so the order may differ on other tasks."
+    names = in_words([f"`{name}`" for name in clear])
+    said = f"difference between {names} and `{DEFAULT_REFERENCE}` has an interval that excludes"
+    if len(clear) > 1:
+        said = f"differences of {names} from `{DEFAULT_REFERENCE}` have intervals that exclude"
+    return f"Only the {said} 0; the others may change sign on other tasks."
 
 
 def describe_sizes(summary: TaskSummary) -> str:
@@ -200,7 +207,7 @@ def describe_sizes(summary: TaskSummary) -> str:
     words = {
         "stable": "similar",
         "changes": "different",
-        "unknown": "unknown",
+        "unknown": "inconclusive",
         None: "not measured",
     }
     tasks: dict[str | None, list[str]] = {mark: [] for mark in words}
@@ -210,7 +217,11 @@ def describe_sizes(summary: TaskSummary) -> str:
     if len(said) > 1 and tasks[None]:
         said[-1] = "not measured for other tasks"
     page = "docs/findings.md#other-sizes-of-the-model"
-    return f"At [other model sizes]({page}), the order is {'; '.join(said)}."
+    trained = {name for table in read_tables(SIZES) for name in table.encodings}
+    return (
+        f"At [other model sizes]({page}), the order of {len(trained)} of these encodings is "
+        f"{'; '.join(said)}."
+    )
 
 
 def _difference(mean: Mean | None) -> str:
@@ -224,7 +235,9 @@ def _family_first(table: Table) -> tuple[int, str]:
 
 def _heading(table: Table) -> str:
     family = family_of_task(table.task_name)
-    return f"{family}: {table.about.task} ({table.ranking.metric.full_label})"
+    context = re.fullmatch(r"(\d+)x-context", table.headline.subset)
+    where = f", context of {context[1]} times the training length" if context else ""
+    return f"{family}: {table.about.task} ({table.ranking.metric.full_label}{where})"
 
 
 def _score(table: Table, encoding: str) -> str:

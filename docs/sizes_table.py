@@ -56,8 +56,8 @@ def describe(ladder: Ladder) -> str:
             f"{one.tau:+.2f} between {sizes} parameters ({one.low:+.2f} to {one.high:+.2f})"
         )
     return (
-        f"Kendall's tau, with 95 % intervals: {', '.join(said)}. By "
-        f"[the rule for the mark](results.md#sizes), the order is **{ladder.mark}**."
+        f"Kendall's tau, with 95 % intervals: {', '.join(said)}. Stability of the order "
+        f"([rule](results.md#sizes)): **{ladder.mark}**."
     )
 
 

@@ -19,7 +19,7 @@ from pe_bench.config import show_rate
 from pe_bench.reporting.families import in_main_set
 from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table, replace_block
 from pe_bench.reporting.paired import compare_table, show_p
-from pe_bench.reporting.sentences import describe_mean
+from pe_bench.reporting.sentences import describe_mean, in_words
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.task_summary import count_families, find_summaries, summary_of
 from pe_bench.reporting.verdicts import Verdict, Verdicts, compare_pair, tables_to_compare
@@ -137,16 +137,15 @@ def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
     every = [verdict.table for verdicts in found for verdict in verdicts.tasks]
     other_rates = [t.about.task for t in every if rates(t, PAIR[0]) != rates(t, PAIR[1])]
     sentences = (
-        f"The searches chose other learning rates for `{PAIR[0]}` than for `{PAIR[1]}` in "
-        f"{', '.join(f'`{task}`' for task in other_rates)}. There, the learning "
-        "rates may explain the result.",
+        f"For `{PAIR[0]}` and `{PAIR[1]}`, the searches chose different learning rates in "
+        f"{in_words([f'`{task}`' for task in other_rates])}, which may explain the differences "
+        "on these tasks.",
         f"In the mean score over the families of the [main set](tasks.md#the-main-set), from 0 to "
         f"1, the difference is {main_set.value:+.2f}; its 95 % interval, over families and "
-        f"not corrected, is {main_set.low:+.2f} to {main_set.high:+.2f}. A post hoc comparison is "
-        f"the mean over the {count_families(tables)} families of the {len(tables)} tasks of "
-        f"`results/quick`: "
-        f"{describe_mean(mean, 1)} This interval and the test are over seeds and items. "
-        f"{describe_largest(tables)}",
+        f"not corrected, is {main_set.low:+.2f} to {main_set.high:+.2f}. We also compared the "
+        f"mean over the {count_families(tables)} families of the {len(tables)} tasks of "
+        f"`results/quick`, post hoc: {describe_mean(mean, 1)} This interval and the test are over "
+        f"seeds and items. {describe_largest(tables)}",
     )
     table = markdown_table(HEADER, rows, "l" + "r" * 7 + "l" + "r" * 3)
     filled = [textwrap.fill(part, WIDTH, break_on_hyphens=False) for part in sentences]

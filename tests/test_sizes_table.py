@@ -77,6 +77,6 @@ def test_the_sentences_on_perplexity(page: ModuleType) -> None:
         "width 64"
     ) in text
     said = (
-        "for `perplexity` it is similar at one smaller size, where `rope` and `tape` change places"
+        "For `perplexity`, it is similar at one smaller size, where `rope` and `tape` change places"
     )
     assert (said in text) == (ladder.mark == "stable")

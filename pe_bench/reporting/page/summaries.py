@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from pe_bench.reporting.markdown import ABSENT
-from pe_bench.reporting.page.bars import Bar, interval_bar, scale_of
+from pe_bench.reporting.page.bars import interval_bar, scale_of
 from pe_bench.reporting.page.model import Row, SummarySection, TableSection
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import (
@@ -43,47 +43,65 @@ def _summary_section(
     title: str, preset: str, sections: list[TableSection], summary: TaskSummary | None
 ) -> SummarySection:
     header = ["encoding"]
-    standings: dict[str, list[str]] = {}
-    bars: dict[str, dict[int, Bar]] = {}
-    if summary and summary.is_enough:
+    standings: dict[str, Row] = {}
+    correlations: list[list[str]] = []
+    about = ""
+    if summary is not None and summary.is_enough:
         header += [*STANDING_HEADER, "letters"]
-        scores = scale_of(
-            [[one.score.low, one.score.high] for one in summary.standings] + [[0.0, 1.0]],
-            percent=False,
-        )
-        ranks = scale_of(
-            [[one.rank.low, one.rank.high] for one in summary.standings], percent=False
-        )
-        for one in summary.standings:
-            standings[one.encoding] = standing_cells(one, summary.letters[one.encoding])[1:]
-            both = {
-                1: interval_bar(scores, one.score.value, one.score.low, one.score.high, 0.0),
-                3: interval_bar(ranks, one.rank.value, one.rank.low, one.rank.high),
-            }
-            bars[one.encoding] = {index: bar for index, bar in both.items() if bar}
+        standings = _standing_part(summary)
+        correlations = [["", *(table.about.task for table in summary.tables)]]
+        correlations += correlation_rows(summary)
+        about = describe_correlations(summary)
     first = len(header) - 1
     header += [_task_heading(section.table) for section in sections]
-    columns = [_headline_cells(section) for section in sections]
-    names = dict.fromkeys(name for section in sections for name in section.table.ranking.order)
-    rows = []
-    for name in [*standings, *(name for name in names if name not in standings)]:
-        cells = standings.get(name, [ABSENT] * first)
-        cells = [*cells, *(column[name][0] if name in column else ABSENT for column in columns)]
-        shares = {}
-        for index, column in enumerate(columns):
-            share = column[name][1] if name in column else None
-            if share is not None:
-                shares[first + index] = share
-        learned = any(s.table.learned(name) > 0 for s in sections if name in s.table.encodings)
-        rows.append(Row(name, cells, bars.get(name, {}), shares, learned))
-    notes = describe_notes(summary) if summary else []
-    enough = summary is not None and summary.is_enough
-    correlations = [["", *(t.about.task for t in summary.tables)]] if summary and enough else []
-    correlations += correlation_rows(summary) if summary and enough else []
-    about = describe_correlations(summary) if summary and enough else ""
     sources: list[str | None] = [None] * first
     sources += [f"{section.id}:0" for section in sections]
+    tasks = _task_part(sections)
+    rows = []
+    for name in dict.fromkeys([*standings, *tasks]):
+        means = standings.get(name, Row(name, [ABSENT] * first))
+        scores = tasks[name]
+        shares = {first + index: share for index, share in scores.shares.items()}
+        cells = [*means.cells, *scores.cells]
+        rows.append(Row(name, cells, means.bars, shares, scores.learned))
+    notes = describe_notes(summary) if summary else []
     return SummarySection(title, preset, notes, header, rows, sources, first, correlations, about)
+
+
+def _standing_part(summary: TaskSummary) -> dict[str, Row]:
+    """Return the means over tasks of each encoding, the best first."""
+    ends = [[one.score.low, one.score.high] for one in summary.standings]
+    scores = scale_of([*ends, [0.0, 1.0]], percent=False)
+    ends = [[one.rank.low, one.rank.high] for one in summary.standings]
+    ranks = scale_of(ends, percent=False)
+    rows = {}
+    for one in summary.standings:
+        cells = standing_cells(one, summary.letters[one.encoding])[1:]
+        bars = {
+            1: interval_bar(scores, one.score.value, one.score.low, one.score.high, 0.0),
+            3: interval_bar(ranks, one.rank.value, one.rank.low, one.rank.high),
+        }
+        known = {index: bar for index, bar in bars.items() if bar}
+        rows[one.encoding] = Row(one.encoding, cells, known)
+    return rows
+
+
+def _task_part(sections: Sequence[TableSection]) -> dict[str, Row]:
+    """Return the headlines of each encoding."""
+    columns = [_headline_cells(section) for section in sections]
+    names = dict.fromkeys(name for section in sections for name in section.table.ranking.order)
+    rows = {}
+    for name in names:
+        cells = []
+        shares = {}
+        for index, column in enumerate(columns):
+            text, share = column.get(name, (ABSENT, None))
+            cells.append(text)
+            if share is not None:
+                shares[index] = share
+        learned = any(s.table.learned(name) > 0 for s in sections if name in s.table.encodings)
+        rows[name] = Row(name, cells, {}, shares, learned)
+    return rows
 
 
 def _task_heading(table: Table) -> str:

@@ -56,53 +56,94 @@ def make_curves(table: Table) -> list[CurveChart]:
 
 def make_scores(table: Table) -> ScoreChart | None:
     """Return the chart of the parts of a task; None if no part has a length."""
-    views = _of_one_unit(table, table.views(Column))
-    lengths = {view: _length_of(table, view) for view in views}
-    known = [(length, view) for view, length in lengths.items() if length is not None]
-    known.sort(key=lambda pair: pair[0])
-    if not known:
+    length_of: dict[Column, float] = {}
+    for view in _of_one_unit(table, table.views(Column)):
+        length = _length_of(table, view)
+        if length is not None:
+            length_of[view] = length
+    if not length_of:
         return None
+    views = sorted(length_of, key=lambda view: length_of[view])
+    lengths = [length_of[view] for view in views]
     series: dict[str, list[Point]] = {}
     baselines = []
-    for index, (_, view) in enumerate(known):
+    for index, view in enumerate(views):
         for row in table.numbers(view.subset, view.metric).to_dict("records"):
             series.setdefault(row["encoding"], []).append(_point(table, index, row))
         for one in _baselines(table, view):
             baselines.append(Baseline(one.name, [(index, one.points[0][1])]))
-    shown = [view for _, view in known]
-    metrics = [view.metric for view in shown]
-    parts = [view.title or view.subset for view in shown]
-    ticks = [[part, f"{length:,.0f}"] for part, (length, _) in zip(parts, known, strict=True)]
-    x_names = ["subset", table.axis("length")]
-    titles = [table.metric(metric).title for metric in metrics]
-    if len(set(titles)) > 1:
-        x_names.append("metric")
-        for lines, title in zip(ticks, titles, strict=True):
-            lines.append(textwrap.fill(title, layout.TICK_WIDTH))
-    ends: list[float] = []
-    for points in series.values():
-        for point in points:
-            ends += point.ends
-    for one in baselines:
-        ends += [y for _, y in one.points]
-    borders: dict[float, list[str]] = {}
-    for trained, label in trained_lengths(table).items():
-        shorter = sum(length <= trained for length, _ in known)
-        borders.setdefault(shorter - 0.5, []).append(label)
-    marks = {x: ", ".join(labels) for x, labels in borders.items()}
+    metrics = [view.metric for view in views]
+    x_names, ticks = _name_parts(table, views, lengths)
+    ends = _ends(series, baselines)
     percent = all(table.metric(name).is_percent for name in metrics)
     return ScoreChart(
         metrics=metrics,
-        parts=parts,
-        ticks=["\n".join(lines) for lines in ticks],
+        parts=[view.title or view.subset for view in views],
+        ticks=ticks,
         x=", ".join(x_names),
-        y=_common_label(table, shown),
+        y=_common_label(table, views),
         percent=percent,
         y_limits=layout.pad(min(0.0, *ends), max(0.0, *ends), by=0.02),
-        trained=_marks(marks, (-0.5, len(known) - 0.5)),
+        trained=_mark_borders(table, lengths),
         baselines=baselines,
         series=series,
     )
+
+
+def _name_parts(
+    table: Table, views: Sequence[Column], lengths: Sequence[float]
+) -> tuple[list[str], list[str]]:
+    """Return the names of the lines of a tick, and the tick of each part of a task.
+
+    A tick names the metric only if the metrics of the parts differ.
+    """
+    names = ["subset", table.axis("length")]
+    ticks = []
+    for view, length in zip(views, lengths, strict=True):
+        ticks.append([view.title or view.subset, f"{length:,.0f}"])
+    titles = [table.metric(view.metric).title for view in views]
+    if len(set(titles)) > 1:
+        names.append("metric")
+        for lines, title in zip(ticks, titles, strict=True):
+            lines.append(textwrap.fill(title, layout.TICK_WIDTH))
+    return names, ["\n".join(lines) for lines in ticks]
+
+
+def _mark_borders(table: Table, lengths: Sequence[float]) -> list[Mark]:
+    """Return the marks between parts of a task that are trained on and longer ones.
+
+    Args:
+        table: the table.
+        lengths: ascending lengths of the parts.
+    """
+    borders: dict[float, list[str]] = {}
+    for trained, label in trained_lengths(table).items():
+        shorter = sum(length <= trained for length in lengths)
+        borders.setdefault(shorter - 0.5, []).append(label)
+    marks = {x: ", ".join(labels) for x, labels in borders.items()}
+    return _marks(marks, (-0.5, len(lengths) - 0.5))
+
+
+def _ends(
+    series: Mapping[str, Sequence[Point]],
+    baselines: Sequence[Baseline],
+    *,
+    with_bars: bool = True,
+) -> list[float]:
+    """Return the values that a chart has to show.
+
+    Args:
+        series: the points of each encoding.
+        baselines: the baselines.
+        with_bars: whether the ends of error bars are among the values.
+    """
+    ends: list[float] = []
+    for points in series.values():
+        for point in points:
+            ends += point.ends if with_bars else [point.mean]
+    for one in baselines:
+        ends += [y for _, y in one.points]
+    return ends
 
 
 def trained_lengths(table: Table) -> dict[float, str]:
@@ -223,12 +264,8 @@ def _curve_limits(
         elif table.metric(view.metric).is_percent:
             name = "%"
         names.append(name)
-        ends = groups.setdefault(name, [])
-        for points in series[number].values():
-            for point in points:
-                ends += [point.mean] if view.log_y else point.ends
-        for one in baselines[number]:
-            ends += [y for _, y in one.points]
+        ends = _ends(series[number], baselines[number], with_bars=not view.log_y)
+        groups.setdefault(name, []).extend(ends)
     limits = []
     for name, view in zip(names, views, strict=True):
         known = [end for end in groups[name] if math.isfinite(end) and (end > 0 or not view.log_y)]

@@ -4,12 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from pe_bench.reporting import panels, sentences, verdicts
 from pe_bench.reporting.panels import styled
-from pe_bench.reporting.styles import styles_of
+from pe_bench.reporting.styles import Style, styles_of
 from pe_bench.reporting.verdicts import Verdicts
 from pe_bench.stats.comparison import Difference
 from pe_bench.stats.significance import FEWEST_SEEDS
@@ -57,48 +58,62 @@ def draw_forest(found: Verdicts) -> Figure:
     looks = styles_of(records, (found.first, found.second))
     axis.axvline(0, color="0.3", linewidth=1, zorder=0)
     for index, row in enumerate(rows):
-        y = -index
-        first_is_better = row.value > 0
-        winner = found.first if first_is_better else found.second
-        apart = row.difference.significant
-        colour = looks[winner].colour if apart else OPEN
-        if not math.isnan(row.low):
-            axis.plot([row.low, row.high], [y, y], color=colour, linewidth=2, zorder=1)
-            axis.plot([row.low, row.high], [y, y], "|", color=colour, markersize=8, zorder=1)
-        axis.plot(
-            row.value,
-            y,
-            marker=looks[winner].marker if apart else "o",
-            markersize=9,
-            color=colour,
-            markerfacecolor=colour if apart else "white",
-            zorder=2,
-        )
-        axis.annotate(
-            row.text,
-            (1.0, y),
-            xycoords=("axes fraction", "data"),
-            xytext=(8, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            color="black" if apart else panels.GREY,
-        )
+        _draw_row(axis, -index, row, looks[found.first if row.value > 0 else found.second])
     if found.mean is not None:
         axis.axhline(0.5 - len(rows) + 1, color="0.8", linewidth=1, zorder=0)
     axis.set_yticks(range(0, -len(rows), -1), [row.name for row in rows])
     axis.tick_params(axis="y", length=0)
     axis.set_ylim(0.6 - len(rows), 0.6)
-    reach = 1.1 * max(abs(end) for row in rows for end in (row.value, row.low, row.high)
-                      if math.isfinite(end))  # fmt: skip
+    _scale(axis, rows)
+    axis.grid(axis="x", alpha=0.3)
+    axis.spines["left"].set_visible(False)
+    _name_sides(axis, f"← {found.second} better", f"{found.first} better →")
+    axis.set_xlabel("difference, % of the way from the best baseline of the task to its ceiling")
+    panels.set_title(figure, sentences.title(found), *_key(found))
+    return figure
+
+
+def _draw_row(axis: Axes, y: float, row: ForestRow, winner: Style) -> None:
+    """Draw a difference with its interval, in the style of the better encoding if significant."""
+    apart = row.difference.significant
+    colour = winner.colour if apart else OPEN
+    if not math.isnan(row.low):
+        axis.plot([row.low, row.high], [y, y], color=colour, linewidth=2, zorder=1)
+        axis.plot([row.low, row.high], [y, y], "|", color=colour, markersize=8, zorder=1)
+    axis.plot(
+        row.value,
+        y,
+        marker=winner.marker if apart else "o",
+        markersize=9,
+        color=colour,
+        markerfacecolor=colour if apart else "white",
+        zorder=2,
+    )
+    axis.annotate(
+        row.text,
+        (1.0, y),
+        xycoords=("axes fraction", "data"),
+        xytext=(8, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=9,
+        color="black" if apart else panels.GREY,
+    )
+
+
+def _scale(axis: Axes, rows: Sequence[ForestRow]) -> None:
+    """Set limits around 0 that contain all intervals."""
+    ends = [abs(end) for row in rows for end in (row.value, row.low, row.high)]
+    reach = 1.1 * max(filter(math.isfinite, ends))
     axis.set_xlim(-(reach or 1), reach or 1)
     axis.xaxis.set_major_locator(MaxNLocator(7, integer=reach > 7))
     axis.xaxis.set_major_formatter(FuncFormatter(_tick))
-    axis.grid(axis="x", alpha=0.3)
-    axis.spines["left"].set_visible(False)
-    texts = (f"← {found.second} better", f"{found.first} better →")
-    crowded = sum(map(len, texts)) > ABOVE
-    for x, side, text in zip((0.0, 1.0), ("left", "right"), texts, strict=True):
+
+
+def _name_sides(axis: Axes, left: str, right: str) -> None:
+    """Write above each half which encoding is better there."""
+    crowded = len(left) + len(right) > ABOVE
+    for x, side, text in ((0.0, "left", left), (1.0, "right", right)):
         axis.annotate(
             text,
             (x, 1.0),
@@ -110,9 +125,6 @@ def draw_forest(found: Verdicts) -> Figure:
             fontsize=9,
             color=panels.GREY,
         )
-    axis.set_xlabel("difference, % of the way from the best baseline of the task to its ceiling")
-    panels.set_title(figure, sentences.title(found), *_key(found))
-    return figure
 
 
 def _rows(found: Verdicts) -> list[ForestRow]:

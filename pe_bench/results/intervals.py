@@ -78,8 +78,7 @@ def ratio(
     """
     if percent is None:
         percent = describe_metric(metric).is_percent
-    above = _sums(numerators, clusters)  # (clusters,)
-    below = _sums(denominators, clusters)
+    above, below = sum_clusters([numerators, denominators], clusters)  # (C,) each
     count = len(above)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         value = above.sum() / below.sum()
@@ -104,6 +103,22 @@ def ratio(
     )
 
 
+def sum_clusters(
+    columns: Sequence[Numbers], clusters: npt.NDArray[np.integer] | None
+) -> list[npt.NDArray[np.float64]]:
+    """Return columns (N,) summed within each cluster, (C,).
+
+    Args:
+        columns: the columns.
+        clusters: the cluster of each item, (N,); None: every item is a cluster.
+    """
+    values = [column.astype(np.float64) for column in columns]
+    if clusters is None:
+        return values
+    _, index = np.unique(clusters, return_inverse=True)
+    return [np.bincount(index, column).astype(np.float64) for column in values]
+
+
 def average(runs: Sequence[Sequence[Measurement]]) -> list[Measurement]:
     """Return the mean of evaluations that differ only in the frozen random choices of an encoding.
 
@@ -123,15 +138,6 @@ def average(runs: Sequence[Sequence[Measurement]]) -> list[Measurement]:
 
 def _root_of_squares(numbers: Sequence[float]) -> float:
     return float(np.sqrt(np.sum(np.square(numbers))))
-
-
-def _sums(column: Numbers, clusters: npt.NDArray[np.integer] | None) -> npt.NDArray[np.float64]:
-    """Return a column (N,) summed within each cluster."""
-    values = column.astype(np.float64)
-    if clusters is None:
-        return values
-    _, index = np.unique(clusters, return_inverse=True)
-    return np.bincount(index, values).astype(np.float64)
 
 
 def _bootstrap(

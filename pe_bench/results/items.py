@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe_bench.errors import InputError
-from pe_bench.results.intervals import Z95, Numbers, average, ratio, wilson
+from pe_bench.results.intervals import Z95, Numbers, average, ratio, sum_clusters, wilson
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.parquet import read_table
@@ -92,13 +92,10 @@ class Items:
     def cluster_sums(self) -> tuple[Floats, Floats]:
         """Return the sums over each cluster, of values (C, K) and of weights (C,)."""
         n = len(self.values)
-        values = self.values.astype(np.float64).reshape(n, -1)  # (N, K)
-        weights = np.ones(n) if self.weights is None else self.weights.astype(np.float64)
-        if self.clusters is None:
-            return values, weights
-        _, index = np.unique(self.clusters, return_inverse=True)
-        columns = [np.bincount(index, column) for column in values.T]
-        return np.stack(columns, axis=1), np.bincount(index, weights).astype(np.float64)
+        values = self.values.reshape(n, -1)  # (N, K)
+        weights = np.ones(n) if self.weights is None else self.weights
+        *columns, below = sum_clusters([*values.T, weights], self.clusters)
+        return np.stack(columns, axis=1), below
 
     def row(self, metric: Metric | None = None) -> Measurement:
         """Return the cell's row, with a standard error and an interval over clusters.

@@ -17,26 +17,31 @@ from pe_bench.system.commit import UP_TO_ROUNDING
 
 BELOW = "†"
 
+RANKS = (
+    "rank: the best and the worst possible rank; encodings that share a letter do not differ "
+    "significantly"
+)
+DEVIATION = "±: standard deviation over seeds."
+ARROWS = "↑: higher is better, ↓: lower is better"
+REFERENCES = (
+    "chance and the strongest baseline, which only count training batches and are not ranked"
+)
+NOT_BETTER = f"{BELOW}: not better than the strongest baseline."
+
 NOT_FINITE = "logits are NaN or infinite"
 """Part of the notes of runs whose model had no numbers for some texts."""
 
 
 def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
     """Explain the marks in a table for the terminal."""
-    marks = ["↑: higher is better, ↓: lower is better.", _describe_spread(table)]
+    marks = [f"{ARROWS}.", _describe_spread(table)]
     if any(difference.seeds > 1 for difference in comparison.pairs):
-        marks.append(
-            "rank: the best and the worst possible rank; encodings that share a letter "
-            "do not differ significantly."
-        )
+        marks.append(f"{RANKS}.")
     if table.ranking.shown_baselines:
         names = ", ".join(table.ranking.shown_baselines)
-        marks.append(
-            "Chance and the strongest baseline, which only count training batches and are not "
-            f"ranked: {names}."
-        )
+        marks.append(f"{REFERENCES.capitalize()}: {names}.")
         if table.ranking.below_baselines:
-            marks.append(f"{BELOW}: not better than the strongest baseline.")
+            marks.append(NOT_BETTER)
     marks += _describe_damage(table)
     marks += describe_other_data(table.records)
     marks += [f"Missing: {name} ({why})." for name, why in table.about.unavailable.items()]
@@ -57,8 +62,8 @@ def write_notes(table: Table) -> str:
     ranked = "Ranked by" if table.ranking.names else "Not ranked: no run has"
     lines.append(
         f"{ranked} the first column of scores. All columns are means over all seeds. Columns "
-        f"without a metric: {metric}. ↑: higher is better, ↓: lower is better; ID, OOD: in and out "
-        f"of distribution. {_describe_spread(table)}"
+        f"without a metric: {metric}. {ARROWS}; ID, OOD: in and out of distribution. "
+        f"{_describe_spread(table)}"
     )
     if table.is_gated:
         gate = table.about.gate
@@ -127,7 +132,7 @@ def _describe_sizes(table: Table) -> list[str]:
 def _describe_spread(table: Table) -> str:
     """Explain the ± or the interval of a number."""
     if table.has_seeds:
-        return "±: standard deviation over seeds."
+        return DEVIATION
     if table.about.measures_time:
         return "(a to b): quartiles over repetitions, after their median."
     return "(a to b): 95 % interval over items, for a single trained model."
@@ -148,14 +153,8 @@ def _describe_baselines(table: Table) -> list[str]:
     """Explain the rows of baselines and the mark of encodings that do not beat them."""
     if not table.ranking.shown_baselines:
         return []
-    line = (
-        "In italics: chance and the strongest baseline, which only count training batches and are "
-        "not ranked."
-    )
-    below = table.ranking.below_baselines
-    if below:
-        line += f" {BELOW}: not better than the strongest baseline."
-    return [line]
+    line = f"In italics: {REFERENCES}."
+    return [f"{line} {NOT_BETTER}" if table.ranking.below_baselines else line]
 
 
 def _describe_left_out(table: Table) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from pe_bench.reporting import task_summary
+from pe_bench.reporting.notes import ARROWS, DEVIATION, RANKS
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.ranked_table import rank_briefly, show_plain
 from pe_bench.reporting.tables import Table
@@ -18,11 +19,8 @@ def describe_ranks(tables: Sequence[Table]) -> str:
     parts = []
     for table in tables:
         parts += [wrap(table.heading), show_plain(rank_briefly(table, compare_table(table)))]
-    parts.append(wrap(
-                "rank: the best and the worst possible rank; encodings that share a letter do "
-        "not differ significantly among all pairs of their table; –: too few seeds for a test. ±: "
-        "standard deviation over seeds. ↑: higher is better, ↓: lower is better."
-    ))  # fmt: skip
+    legend = f"{RANKS} among all pairs of their table; –: too few seeds for a test."
+    parts.append(wrap(f"{legend} {DEVIATION} {ARROWS}."))
     summaries = task_summary.find_summaries(tables)
     for summary in summaries:
         parts += _describe_summary(summary)

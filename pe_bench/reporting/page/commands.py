@@ -60,7 +60,7 @@ def _command(options: Sequence[str], records: Sequence[RunRecord]) -> str:
     about = records[0]
     specs = {_spec(record) for record in records}
     words = ["pe-bench", "run", "--encoding", *sorted(specs)]
-    words += ["--task", _place(about, "task", about.task)]
+    words += ["--task", _spec_with_path(about, "task", about.task)]
     words += ["--seeds", *show_seeds([record.seed for record in records])]
     return shlex.join([*words, *options])
 
@@ -68,10 +68,10 @@ def _command(options: Sequence[str], records: Sequence[RunRecord]) -> str:
 def _spec(record: RunRecord) -> str:
     """Return the spec of a run's encoding, with the path of its file if it is not shipped."""
     label = record.adaptation["encoding"] if record.adaptation else record.encoding
-    return _place(record, "encoding", label)
+    return _spec_with_path(record, "encoding", label)
 
 
-def _place(record: RunRecord, kind: str, label: str) -> str:
+def _spec_with_path(record: RunRecord, kind: str, label: str) -> str:
     name, colon, options = label.partition(":")
     return f"{record.sources.get(kind, name)}{colon}{options}"
 

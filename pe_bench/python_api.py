@@ -119,7 +119,7 @@ def draw_figures(results: Path | str = "results") -> "dict[str, Figure]":
     Raises:
         InputError: there is nothing to draw.
     """
-    from pe_bench.reporting.pictures import draw
+    from pe_bench.reporting.figure_files import draw
     from pe_bench.reporting.tables import make_tables
     from pe_bench.results.reading import read_with_warnings
     from pe_bench.system.files import slug

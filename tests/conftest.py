@@ -108,7 +108,7 @@ def cheap_seeds_and_files() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def blank_pictures() -> Iterator[None]:
     """Draw pictures but save empty files, unless a test uses `real_pictures`."""
-    from pe_bench.reporting import pictures
+    from pe_bench.reporting import figure_files
 
     def save(figure: "Figure", paths: Sequence[Path], stamp: str = "") -> None:
         for path in paths:
@@ -116,16 +116,16 @@ def blank_pictures() -> Iterator[None]:
             path.touch()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "save", save)
+        patch.setattr(figure_files, "save", save)
         yield
 
 
 @pytest.fixture
 def real_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Save pictures as real files."""
-    from pe_bench.reporting import panels, pictures
+    from pe_bench.reporting import figure_files, panels
 
-    monkeypatch.setattr(pictures, "save", panels.save)
+    monkeypatch.setattr(figure_files, "save", panels.save)
 
 
 @pytest.fixture(scope="module")

@@ -340,7 +340,7 @@ def test_python_draws_every_table(monkeypatch: pytest.MonkeyPatch) -> None:
     read = {Path("there"): "records"}
     monkeypatch.setattr("pe_bench.results.reading.read_with_warnings", read.get)
     monkeypatch.setattr("pe_bench.reporting.tables.make_tables", {"records": tables}.get)
-    monkeypatch.setattr("pe_bench.reporting.pictures.draw", draw)
+    monkeypatch.setattr("pe_bench.reporting.figure_files.draw", draw)
     figures: Any = pe_bench.draw_figures("there")
     assert figures == {
         "lm-near_end": "part of lm", "lm": "all of lm",

@@ -21,17 +21,17 @@ from PIL import Image
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.attributes import literal_attributes
-from pe_bench.reporting import curve_charts, multiples, panels, pictures, tradeoff
+from pe_bench.reporting import curve_charts, figure_files, multiples, panels, tradeoff
 from pe_bench.reporting.chart_model import CostChart, Mark
 from pe_bench.reporting.curve_charts import make_curves, trained_lengths
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
+from pe_bench.reporting.figure_files import draw, draw_map
 from pe_bench.reporting.heatmap import save_heatmaps
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.paper_figures import plan_figures
-from pe_bench.reporting.pictures import draw, draw_map
 from pe_bench.reporting.ranked_table import rank_table, show_markdown
 from pe_bench.reporting.report import MANY_TABLES, write_report
 from pe_bench.reporting.styles import styles
@@ -268,7 +268,7 @@ def test_no_picture_replaces_another(tmp_path: Path) -> None:
     maps = table.maps()
     names = ["cells", "cells-f1", "quality-em", "quality-f1", "cells-em"]
     assert list(maps) == names and list(maps.values()) == [*views]
-    assert [*plan_figures(table, [table])] == names == [*pictures._plan(table, [table], "rope")]
+    assert [*plan_figures(table, [table])] == names == [*figure_files._plan(table, [table], "rope")]
 
 
 @pytest.mark.slow
@@ -366,7 +366,7 @@ def test_pictures_of_an_export_have_the_same_bytes_whatever_code_draws_them(
     write_report(tmp_path / "runs", export=export)
     (picture,) = (export / "plots").glob("*.png")
     before = picture.read_bytes()
-    monkeypatch.setattr(pictures, "_code", lambda: "other code")
+    monkeypatch.setattr(figure_files, "_code", lambda: "other code")
     picture.write_bytes(b"")
     write_report(export)
     assert picture.read_bytes() == before
@@ -393,13 +393,13 @@ def test_code_that_draws_makes_pictures_due(
 ) -> None:
     put(tmp_path, "rope", [*CURVE, SCORE])
     table = read_table(tmp_path)
-    stamps = {pictures.stamp_of([table], "rope"), pictures.stamp_of([table], "alibi")}
+    stamps = {figure_files.stamp_of([table], "rope"), figure_files.stamp_of([table], "alibi")}
     for module in (matplotlib, PIL):
         monkeypatch.setattr(module, "__version__", "0.1")
-        pictures._code.cache_clear()
-        stamps.add(pictures.stamp_of([table], "rope"))
+        figure_files._code.cache_clear()
+        stamps.add(figure_files.stamp_of([table], "rope"))
     assert len(stamps) == 4
-    pictures._code.cache_clear()
+    figure_files._code.cache_clear()
 
 
 @pytest.mark.slow

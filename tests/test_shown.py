@@ -27,11 +27,11 @@ from shown_runs import FREE, OWN, PUBLISHED, ROPE
 from shown_texts import of_tasks, paper_tables, terminal_texts
 
 from pe_bench.reporting import (
+    figure_files,
     panels,
     paper_curves,
     paper_figures,
     paper_maps,
-    pictures,
     published,
     report,
     verdicts,
@@ -82,7 +82,7 @@ def recording(found: list[str]) -> Iterator[pytest.MonkeyPatch]:
             save(figure, [path])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "save", save)
+        patch.setattr(figure_files, "save", save)
         patch.setattr(paper_figures, "save", save)
         patch.setattr(panels, "save_each", save_each)
         for module in (paper_curves, paper_maps):

@@ -13,10 +13,10 @@ from made_runs import SCORE, put, read_table
 from pe_bench.cli import main
 from pe_bench.reporting.chart_layout import Limits, linear_ticks, log_ticks
 from pe_bench.reporting.charts_json import list_charts
-from pe_bench.reporting.pictures import draw
+from pe_bench.reporting.figure_files import draw
 from pe_bench.reporting.styles import styles
 from pe_bench.reporting.training_charts import MOST_POINTS, make_training
-from pe_bench.reporting.training_pictures import draw_training
+from pe_bench.reporting.training_figures import draw_training
 from pe_bench.results.layout import CURVES
 from pe_bench.results.learning_curves import OF_A_RUN, Key, LearningCurve, write_curve_file
 

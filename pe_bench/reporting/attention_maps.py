@@ -1,4 +1,4 @@
-"""Pictures of attention weights: a map for every layer and head."""
+"""Figures of attention weights: a map for every layer and head."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ NAMED = 40
 """Maximum number of tokens whose names are on the axes."""
 
 PANELS = 128
-"""Maximum number of maps in one picture."""
+"""Maximum number of maps in one figure."""
 
 SIZE = 2.2  # smallest width of a map, inches
-SINGLE = 4.2  # the same for a picture with one map
+SINGLE = 4.2  # the same for a figure with one map
 TOKEN = 0.11  # width of a token with a name, inches
 LEAST = 1e-3  # weight below which all have the darkest colour
 TICKS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1)
@@ -34,7 +34,7 @@ class AttentionMaps:
         weights: attention weights (H, T, T) by layer, queries before keys.
         names: names of the tokens, (T,).
         train_length: number of tokens of the longest training rows.
-        titles: lines above the picture.
+        titles: lines above the figure.
     """
 
     weights: dict[int, npt.NDArray[np.floating]]

@@ -1,4 +1,4 @@
-"""Pictures of curves over lengths, a panel for each `CurveChart`, all encodings in it."""
+"""Figures of curves over lengths, a panel for each `CurveChart`, all encodings in it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ WIDTH = 4.6  # width of a panel, inches
 
 @styled
 def draw_curves(table: Table, reference: str = "") -> Figure:
-    """Return the picture of a table's curves.
+    """Return the figure of a table's curves.
 
     With more than `MOST_CURVES` encodings, each encoding has separate panels.
 
@@ -102,7 +102,7 @@ def draw_curve_panel(
 
 
 def _say(table: Table) -> str:
-    """Return a title that says what a picture of curves shows."""
+    """Return a title that says what a figure of curves shows."""
     if table.about.measures_time:
         return f"{table.task_name}: what it costs as inputs get longer"
     if trained_lengths(table):

@@ -1,4 +1,4 @@
-"""Pictures of the scores of a task's parts side by side, drawn from a `ScoreChart`."""
+"""Figures of the scores of a task's parts side by side, drawn from a `ScoreChart`."""
 
 from typing import Any
 
@@ -29,12 +29,12 @@ PERCENT_RANGE = (-3.0, 103.0)  # leaves room for markers at 0 and 100
 
 @styled
 def draw_scores(table: Table) -> Figure:
-    """Return the picture of a task's parts, ordered by the length of their inputs.
+    """Return the figure of a task's parts, ordered by the length of their inputs.
 
     With more than `MOST_CURVES` encodings, each encoding has a separate line.
     """
     chart = make_scores(table)
-    assert chart is not None  # `pictures` calls this for tables with lengths only
+    assert chart is not None  # `figure_files` calls this for tables with lengths only
     if len(table.encodings) > MOST_CURVES:
         return _draw_lines(table, chart)
     count = len(chart.ticks)
@@ -113,7 +113,7 @@ def _draw_lines(table: Table, chart: ScoreChart) -> Figure:
 
 
 def _titles(table: Table, chart: ScoreChart) -> tuple[str, str, str]:
-    """Return the lines above the picture."""
+    """Return the lines above the figure."""
     costs = table.about.measures_time
     says = f"{table.task_name}: {'what each part costs' if costs else 'one part after the other'}"
     given = table.describe_given(chart.metrics)

@@ -24,7 +24,7 @@ BOLD = 0.085  # width of a character of a label, inches
 
 @dataclass(frozen=True)
 class ForestRow:
-    """A line of the picture.
+    """A line of the figure.
 
     Attributes:
         name: label on the left.

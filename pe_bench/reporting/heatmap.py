@@ -1,4 +1,4 @@
-"""Pictures with a panel for each encoding, drawn from a `MapChart` or a `GalleryChart`."""
+"""Figures with a panel for each encoding, drawn from a `MapChart` or a `GalleryChart`."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -177,7 +177,7 @@ def draw_gallery_panel(
 
 
 def _say(table: Table, view: Heatmap) -> str:
-    """Return the message of the picture."""
+    """Return the message of the figure."""
     axes = [table.axis(name) for name in ("length", "second")]
     what = view.title or f"{table.metric(view.metric).title} by {' and '.join(axes)}"
     if view.trained != (None, None) and "dashed" not in what:

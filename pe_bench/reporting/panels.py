@@ -1,4 +1,4 @@
-"""Panels, titles, legends and marks shared by all pictures. Needs no screen and no pyplot."""
+"""Panels, titles, legends and marks shared by all figures. Needs no screen and no pyplot."""
 
 import io
 import math
@@ -267,7 +267,7 @@ def _lay_out(figure: Figure, *, crop: bool = True, dpi: int = DPI) -> Bbox:
 
 
 def is_stamped(path: Path, stamp: str) -> bool:
-    """Return whether a file is a complete picture that was saved with this stamp."""
+    """Return whether a file is a complete figure that was saved with this stamp."""
     try:
         content = path.read_bytes()
     except OSError:

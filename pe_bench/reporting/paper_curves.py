@@ -47,7 +47,7 @@ Names = Mapping[str, str]  # display names by label
 
 @styled
 def draw_paper_curves(table: Table, width: float, names: Names, order: Sequence[str]) -> Figure:
-    """Return the picture of a table's curves, a panel for each `CurveChart`.
+    """Return the figure of a table's curves, a panel for each `CurveChart`.
 
     Args:
         table: the table.
@@ -91,7 +91,7 @@ def draw_paper_curves(table: Table, width: float, names: Names, order: Sequence[
 
 @styled
 def draw_paper_scores(table: Table, width: float, names: Names, order: Sequence[str]) -> Figure:
-    """Return the picture of the parts of a task, below each other.
+    """Return the figure of the parts of a task, below each other.
 
     Args:
         table, width, names, order: as in `draw_paper_curves`.

@@ -1,4 +1,4 @@
-"""Styles of encodings in pictures, and the legend."""
+"""Styles of encodings in figures, and the legend."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The report of a results folder: leaderboard and pictures, from its files alone, without torch.
+"""The report of a results folder: leaderboard and figures, from its files alone, without torch.
 
 Runs are compared only under equal settings: there is one table for each combination of task,
 preset, protocol, data and everything else that decides a number. Missing numbers stay missing.
@@ -17,11 +17,11 @@ import pandas as pd
 
 from pe_bench.errors import InputError, SavingError
 from pe_bench.reporting import paired, published
+from pe_bench.reporting.figure_files import FigureFiles, Redraw, is_among, save_figures
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.notes import unfinished_runs, write_notes
 from pe_bench.reporting.page.write import write_page
-from pe_bench.reporting.pictures import Pictures, Redraw, is_among, save_pictures
 from pe_bench.reporting.questions import HEADING, answer_questions
 from pe_bench.reporting.ranked_table import rank_table, show_markdown
 from pe_bench.reporting.report_data import ReportData
@@ -38,7 +38,7 @@ from pe_bench.system.console import progress
 from pe_bench.system.files import real_path, write_atomic
 from pe_bench.system.stopping import follow_parent
 
-Drawing = Callable[[], Pictures]
+Drawing = Callable[[], FigureFiles]
 MANY_TABLES = 4  # fewer tables are drawn in one process, because a process takes 1 s to start
 
 
@@ -57,8 +57,8 @@ def write_report(
         reference: encoding that others are compared with; None: `paired.DEFAULT_REFERENCE`.
         export: another folder for the report, together with all runs in small files that can be
             committed and reported on again. None: write to the results folder, without an export.
-        ran: folders of runs; only pictures that show one of these runs are drawn. None: draw all
-            pictures whose content has changed. An export always draws all of them.
+        ran: folders of runs; only figures that show one of these runs are drawn. None: draw all
+            figures whose content has changed. An export always draws all of them.
         jobs: number of processes that draw if there are several tables.
 
     Returns:
@@ -101,7 +101,7 @@ def _write(
     for table in tables:
         redraw = due if ran is None or is_among(table, ran) else "nothing"
         beside = tables if table.about.measures_time else ()  # sends less data to the processes
-        drawings.append(partial(save_pictures, table, plots, beside, compared_with, redraw=redraw))
+        drawings.append(partial(save_figures, table, plots, beside, compared_with, redraw=redraw))
     answers = answer_questions(target, tables)
     ladders = find_ladders(tables)
     leaderboard_csv = target / "leaderboard.csv"
@@ -118,15 +118,15 @@ def _write(
         data = ReportData(tables, comparisons, records, find_summaries(tables), answers, ladders)
         page = write_page(target, data)
         by_size = [save_sizes(ladder, plots, due) for ladder in ladders]
-        pictures = _wait(begun)
+        figures = _wait(begun)
     shown = [f"{plots.name}/{files[0].name}" if files else "" for files in by_size]
     sizes = describe_sizes(ladders, shown)
-    write_atomic(leaderboard_md, compose(data, pictures, sizes))
-    drawn = [path for one in pictures for path in one.all_files()]
+    write_atomic(leaderboard_md, compose(data, figures, sizes))
+    drawn = [path for one in figures for path in one.all_files()]
     return [leaderboard_csv, comparisons_csv, leaderboard_md, page, *drawn, *chain(*by_size)]
 
 
-def compose(data: ReportData, pictures: Sequence[Pictures], sizes: str = "") -> str:
+def compose(data: ReportData, figures: Sequence[FigureFiles], sizes: str = "") -> str:
     """Return leaderboard.md: a section for each table, and a list of runs that are in no table."""
     last = {table.task_name: table for table in data.tables}
     sections = ["# Leaderboard", *map(describe_summary, data.summaries)]
@@ -134,7 +134,7 @@ def compose(data: ReportData, pictures: Sequence[Pictures], sizes: str = "") -> 
         answers = [f"- {escape(answer)}" for answer in data.answers]
         sections.append("\n".join([f"## {HEADING}", "", *answers]))
     sections.append(sizes)
-    for table, comparison, drawn in zip(data.tables, data.comparisons, pictures, strict=True):
+    for table, comparison, drawn in zip(data.tables, data.comparisons, figures, strict=True):
         notes = "\n".join(map(escape, write_notes(table).splitlines()))
         ranked = show_markdown(rank_table(table, comparison), table.short)
         sections += [f"## {escape(table.heading)}", notes, ranked]
@@ -180,8 +180,8 @@ def _begin(drawings: Sequence[Drawing], jobs: int) -> Iterator[Sequence[Drawing]
         pool.shutdown(cancel_futures=True)
 
 
-def _wait(drawings: Sequence[Drawing]) -> list[Pictures]:
-    """Return the pictures of all tables, with a progress bar."""
+def _wait(drawings: Sequence[Drawing]) -> list[FigureFiles]:
+    """Return the figures of all tables, with a progress bar."""
     found = []
     with progress("report", len(drawings), unit="table") as bar:
         for drawing in drawings:
@@ -190,16 +190,16 @@ def _wait(drawings: Sequence[Drawing]) -> list[Pictures]:
     return found
 
 
-def _embed(table: Table, drawn: Pictures, overview: Path) -> str:
-    """Return the Markdown of an overview, with links to the pictures of single encodings."""
+def _embed(table: Table, drawn: FigureFiles, overview: Path) -> str:
+    """Return the Markdown of an overview, with links to the figures of single encodings."""
     folder = overview.parent.name
-    picture = f"![{escape(table.heading)}]({folder}/{overview.name})"
+    figure = f"![{escape(table.heading)}]({folder}/{overview.name})"
     singles = drawn.singles.get(overview, {})
     links = [
         f"[{escape(encoding)}]({folder}/{path.parent.name}/{path.name})"
         for encoding, path in singles.items()
     ]
-    return f"{picture}\n\nOne by one: {', '.join(links)}." if links else picture
+    return f"{figure}\n\nOne by one: {', '.join(links)}." if links else figure
 
 
 def _make_folder(folder: Path) -> Path:

@@ -153,7 +153,7 @@ def p_text(p_value: float) -> str:
 
 
 def title(found: Verdicts) -> str:
-    """Return the title of the picture of two encodings."""
+    """Return the title of the figure of two encodings."""
     apart = [verdict for verdict in found.tasks if verdict.difference.significant]
     better = sum(verdict.first_is_better for verdict in apart)
     worse = len(apart) - better
@@ -180,7 +180,7 @@ def title(found: Verdicts) -> str:
 
 
 def own_unit(verdict: Verdict) -> str:
-    """Return the difference with its interval in the task's unit, for a picture."""
+    """Return the difference with its interval in the task's unit, for a figure."""
     difference = verdict.difference
     digits = verdict.table.ranking.digits
     text = f"{difference.value:+.{digits}f} {verdict.table.ranking.unit}"

@@ -1,4 +1,4 @@
-"""Pictures of scores by the size of the model, one for each task."""
+"""Figures of scores by the size of the model, one for each task."""
 
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from pe_bench.reporting import chart_layout as layout
 from pe_bench.reporting import panels
 from pe_bench.reporting.chart_model import Baseline, CurveChart, Point
 from pe_bench.reporting.curves import draw_curve_panel
-from pe_bench.reporting.pictures import Redraw, save_overview, stamp_of
+from pe_bench.reporting.figure_files import Redraw, save_overview, stamp_of
 from pe_bench.reporting.plot_style import BARS, INCHES_PER_CHARACTER, draw_options
 from pe_bench.reporting.sizes import Ladder
 from pe_bench.reporting.styles import styles_of
@@ -25,9 +25,9 @@ LINES: dict[str, Any] = {"best baseline": "-.", "chance": ":", CEILING: (0, (6, 
 
 
 def save_sizes(ladder: Ladder, folder: Path, redraw: Redraw) -> list[Path]:
-    """Draw and save the picture of a ladder, and return its files, see `save_overview`.
+    """Draw and save the figure of a ladder, and return its files, see `save_overview`.
 
-    There is no picture if the sizes have no encoding in common.
+    There is no figure if the sizes have no encoding in common.
     """
     if not ladder.encodings:
         return []
@@ -91,7 +91,7 @@ def make_size_chart(ladder: Ladder) -> CurveChart:
 
 @panels.styled
 def draw_sizes(ladder: Ladder) -> Figure:
-    """Return the picture of a task: score by size, a line for each encoding."""
+    """Return the figure of a task: score by size, a line for each encoding."""
     chart = make_size_chart(ladder)
     names = [*ladder.encodings, *(one.name for one in chart.baselines)]
     beside = 0.8 + INCHES_PER_CHARACTER * max(map(len, names))
@@ -124,7 +124,7 @@ def draw_sizes(ladder: Ladder) -> Figure:
 
 
 def _say(ladder: Ladder) -> str:
-    """Return a title that says what the picture shows."""
+    """Return a title that says what the figure shows."""
     said = {
         "stable": "the order of encodings is stable over these sizes",
         "changes": "the order of encodings changes with the size",

@@ -73,7 +73,7 @@ class Ladder:
 
     @property
     def name(self) -> str:
-        """Stem of the file name of the picture, which a further size does not change."""
+        """Stem of the file name of the figure, which a further size does not change."""
         return slug(f"sizes-{self.tables[0].task_name}-{self.key}")
 
     @cached_property
@@ -161,12 +161,12 @@ def read_marks(folder: Path) -> dict[str, Mark]:
     return marks
 
 
-def describe_sizes(ladders: Sequence[Ladder], pictures: Sequence[str] = ()) -> str:
+def describe_sizes(ladders: Sequence[Ladder], figures: Sequence[str] = ()) -> str:
     """Return the section of leaderboard.md; empty without ladders.
 
     Args:
         ladders: tasks with several sizes.
-        pictures: path of the picture of each ladder; empty if it has none.
+        figures: path of the figure of each ladder; empty if it has none.
     """
     if not ladders:
         return ""
@@ -180,8 +180,8 @@ def describe_sizes(ladders: Sequence[Ladder], pictures: Sequence[str] = ()) -> s
         parts.append(f"### {escape(ladder.title)}")
         parts.append("\n".join(map(escape, describe_ladder(ladder))))
         parts.append(markdown_table(header, rows, "l" + "r" * len(ladder.tables)))
-        if pictures and pictures[index]:
-            parts.append(f"![{escape(ladder.title)}: scores by size]({pictures[index]})")
+        if figures and figures[index]:
+            parts.append(f"![{escape(ladder.title)}: scores by size]({figures[index]})")
     return "\n\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""Colour and marker of each encoding, the same in every picture.
+"""Colour and marker of each encoding, the same in every figure.
 
 Encodings declare colour and marker as class attributes. The records of runs keep them for encodings
 that are not shipped. The hues of shipped encodings come from Okabe and Ito (2008) and Tol (2021),
@@ -56,7 +56,7 @@ def styles_of(
 def styles(
     labels: Sequence[str], declared: Mapping[str, Style] = MappingProxyType({})
 ) -> dict[str, Style]:
-    """Return a style for each encoding of a picture.
+    """Return a style for each encoding of a figure.
 
     The style depends only on the label and the declared style, unless two of `labels` would look
     the same.

@@ -26,7 +26,7 @@ from pe_bench.system.files import slug
 
 MAX_DIFFERENCES = 60  # maximum characters of differences in a heading
 
-OTHER_PICTURES = ("quality", "training")  # names of pictures without a view
+OTHER_FIGURES = ("quality", "training")  # names of figures without a view
 
 AnyView = TypeVar("AnyView", Column, Curve, Heatmap, Gallery)
 
@@ -87,7 +87,7 @@ class Table:
 
     @property
     def name(self) -> str:
-        """Stem of the file names of the pictures."""
+        """Stem of the file names of the figures."""
         title = self.title.replace(" · ", "-").replace("data=", "")
         return f"{slug(title)}-{self.about.settings_digest}"
 
@@ -140,16 +140,16 @@ class Table:
         return found
 
     def maps(self) -> dict[str, Heatmap | Gallery]:
-        """Return heatmaps and galleries by the names of their pictures.
+        """Return heatmaps and galleries by the names of their figures.
 
-        The name is the subset, unless another picture of the table has this name.
+        The name is the subset, unless another figure of the table has this name.
         """
         found: dict[str, Heatmap | Gallery] = {}
         views: list[Heatmap | Gallery] = [*self.views(Heatmap), *self.views(Gallery)]
         for view in views:
             name = view.subset
             for more in (view.metric, type(view).__name__.lower()):
-                if name in found or name in OTHER_PICTURES:
+                if name in found or name in OTHER_FIGURES:
                     name = f"{name}-{more}"
             found[name] = view
         return found

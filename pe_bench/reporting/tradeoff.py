@@ -1,4 +1,4 @@
-"""Pictures of cost against quality, a panel for each `CostChart`."""
+"""Figures of cost against quality, a panel for each `CostChart`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

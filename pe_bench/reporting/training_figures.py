@@ -1,4 +1,4 @@
-"""Pictures of learning curves, a row for each `TrainingChart` and a panel for each quantity."""
+"""Figures of learning curves, a row for each `TrainingChart` and a panel for each quantity."""
 
 import math
 from typing import Any
@@ -20,7 +20,7 @@ WIDTH = 4.2  # width of a panel, inches
 
 @styled
 def draw_training(table: Table) -> Figure:
-    """Return the picture of a table's learning curves, which it has."""
+    """Return the figure of a table's learning curves, which it has."""
     charts = make_training(table)
     shown = [(chart, quantity) for chart in charts for quantity in chart.quantities]
     figure, axes = panels.make_panels(

@@ -1,4 +1,4 @@
-"""The pictures of a table and their files."""
+"""The figures of a table and their files."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from pe_bench.reporting.panels import FORMATS, is_stamped, save
 from pe_bench.reporting.styles import styles_of
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tradeoff import draw_tradeoff
-from pe_bench.reporting.training_pictures import draw_training
+from pe_bench.reporting.training_figures import draw_training
 from pe_bench.results.views import Column, Curve, Gallery, Heatmap
 from pe_bench.system.files import slug
 
@@ -29,12 +29,12 @@ Redraw = Literal["changes", "everything", "nothing"]
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """The files of a table's pictures.
+class FigureFiles:
+    """The files of a table's figures.
 
     Attributes:
-        overviews: pictures of all encodings.
-        singles: pictures of one encoding each, by overview and label.
+        overviews: figures of all encodings.
+        singles: figures of one encoding each, by overview and label.
         vector: the overviews as SVG and PDF, in an export.
     """
 
@@ -43,7 +43,7 @@ class Pictures:
     vector: list[Path]
 
     def all_files(self) -> list[Path]:
-        """All files; the pictures of single encodings come last."""
+        """All files; the figures of single encodings come last."""
         singles = [path for paths in self.singles.values() for path in paths.values()]
         return [*self.overviews, *self.vector, *singles]
 
@@ -51,7 +51,7 @@ class Pictures:
 def draw(
     table: Table, tables: Sequence[Table] = (), reference: str = DEFAULT_REFERENCE
 ) -> dict[str, Figure]:
-    """Return the pictures of a table that show all encodings.
+    """Return the figures of a table that show all encodings.
 
     Args:
         table: the table.
@@ -68,21 +68,21 @@ def draw(
 def draw_map(
     table: Table, view: Heatmap | Gallery, encodings: Sequence[str] | None = None
 ) -> Figure:
-    """Return the picture of a heatmap or gallery, of some encodings or of all."""
+    """Return the figure of a heatmap or gallery, of some encodings or of all."""
     if isinstance(view, Heatmap):
         return draw_heatmap(table, view, encodings)
     return draw_gallery(table, view, encodings)
 
 
-def save_pictures(
+def save_figures(
     table: Table,
     folder: Path,
     tables: Sequence[Table] = (),
     reference: str = DEFAULT_REFERENCE,
     *,
     redraw: Redraw = "changes",
-) -> Pictures:
-    """Draw and save the pictures of a table; pictures of single encodings in separate folders.
+) -> FigureFiles:
+    """Draw and save the figures of a table; figures of single encodings in separate folders.
 
     Args:
         table, tables, reference: as in `draw`.
@@ -100,11 +100,11 @@ def save_pictures(
     vector: list[Path] = []
     singles: dict[Path, dict[str, Path]] = {}
     for name, make in _plan(table, tables, reference).items():
-        path, *others = save_overview(make, _place(table, folder, name), stamp, redraw)
+        path, *others = save_overview(make, _figure_path(table, folder, name), stamp, redraw)
         overviews += [path] if path.exists() else []
         vector += others
     for name, view in table.maps().items():
-        overview = _place(table, folder, name)
+        overview = _figure_path(table, folder, name)
         folder_of_singles = overview.with_suffix("")
         encodings = sorted(table.numbers(view.subset, view.metric)["encoding"].unique())
         files_of = {one: folder_of_singles / f"{slug(one)}.png" for one in encodings}
@@ -115,17 +115,17 @@ def save_pictures(
             for name, path in due.items():
                 save(draw_map(table, view, [name]), [path], stamp)
         singles[overview] = {name: path for name, path in files_of.items() if path.exists()}
-    return Pictures(overviews, singles, vector)
+    return FigureFiles(overviews, singles, vector)
 
 
 def save_overview(make: Callable[[], Figure], path: Path, stamp: str, redraw: Redraw) -> list[Path]:
-    """Draw and save a picture if its files are due.
+    """Draw and save a figure if its files are due.
 
     Args:
-        make: function that draws the picture.
+        make: function that draws the figure.
         path: path of its PNG file.
         stamp: return value of `stamp_of`; "" for no stamp.
-        redraw: as in `save_pictures`.
+        redraw: as in `save_figures`.
 
     Returns:
         The path, and those of the vector files if everything is redrawn.
@@ -151,7 +151,7 @@ def is_among(table: Table, ran: Collection[Path]) -> bool:
 
 
 def stamp_of(shown: Sequence[Table], reference: str = "") -> str:
-    """Return a digest of everything that determines the look of the pictures of some tables."""
+    """Return a digest of everything that determines the look of the figures of some tables."""
     digest = hashlib.sha256(_code().encode())
     digest.update(reference.encode())
     for one in shown:
@@ -175,7 +175,7 @@ def _code() -> str:
 
 
 def _plan(table: Table, tables: Sequence[Table], reference: str) -> dict[str, Callable[[], Figure]]:
-    """Return a function that draws the picture for each name of `draw`."""
+    """Return a function that draws the figure for each name of `draw`."""
     found: dict[str, Callable[[], Figure]] = {}
     if table.views(Curve):
         found[""] = partial(draw_curves, table, reference)
@@ -192,8 +192,8 @@ def _plan(table: Table, tables: Sequence[Table], reference: str) -> dict[str, Ca
     return found
 
 
-def _place(table: Table, folder: Path, name: str) -> Path:
-    """Return the file of a picture that shows all encodings."""
+def _figure_path(table: Table, folder: Path, name: str) -> Path:
+    """Return the file of a figure that shows all encodings."""
     stem = slug(f"{table.name}-{name}") if name else table.name
     return folder / f"{stem}.png"
 

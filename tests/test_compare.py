@@ -365,12 +365,12 @@ def test_a_family_of_many_tasks_counts_once() -> None:
         (["a", "b"], "a"),
     ],
 )
-def test_the_largest_block(ranked: list[str], expected: str) -> None:
+def test_the_largest_grid(ranked: list[str], expected: str) -> None:
     assert task_summary._largest_in_common([frozenset(one) for one in ranked]) == set(expected)
 
 
 @pytest.mark.slow
-def test_the_largest_block_of_very_many_tasks() -> None:
+def test_the_largest_grid_of_very_many_tasks() -> None:
     names = frozenset(f"{n}" for n in range(40))
     ranked = [names - {name} for name in sorted(names)]
     common = task_summary._largest_in_common(ranked)
@@ -378,7 +378,7 @@ def test_the_largest_block_of_very_many_tasks() -> None:
 
 
 @pytest.mark.slow
-def test_the_leaderboard_over_tasks(tables: list[Table]) -> None:
+def test_the_summary_over_tasks(tables: list[Table]) -> None:
     (summary,) = task_summary.find_summaries(tables)
     section = task_summary.describe_summary(summary)
     assert section.startswith("## All tasks · quick · strict\n")

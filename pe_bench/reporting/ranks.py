@@ -63,9 +63,5 @@ def _describe_summary(summary: task_summary.TaskSummary) -> list[str]:
         correlations += _divided(numbers, rows)
     else:
         correlations.append(table)
-    return [
-        wrap(summary.title),
-        means,
-        *map(wrap, task_summary.describe_notes(summary)),
-        *correlations,
-    ]
+    notes = map(wrap, task_summary.describe_notes(summary))
+    return [wrap(summary.title), means, *notes, *correlations]

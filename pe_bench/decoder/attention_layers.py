@@ -12,6 +12,7 @@ from pe_bench.decoder.forward_pass import ForwardPass
 from pe_bench.decoder.hooks import sum_extra_losses
 from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.decoder.model import MakeEncoding
+from pe_bench.decoder.same_positions import check_same_positions
 from pe_bench.encoding import Encoding
 
 
@@ -36,6 +37,9 @@ class AttentionLayers(nn.Module):
     Args:
         config: shape of the model; it has `config.layers` layers.
         make_encoding: return value of `load_encoding`, or the class of an encoding.
+
+    Raises:
+        InputError: positions of the encoding depend on the layer.
     """
 
     def __init__(self, config: ModelConfig, make_encoding: MakeEncoding) -> None:
@@ -45,6 +49,8 @@ class AttentionLayers(nn.Module):
         for layer in range(config.layers):
             own = first if first.shared or layer == 0 else make_encoding(config, layer)
             self.layers.append(AttentionLayer(config, make_encoding, layer, encoding=own))
+        kinds = [first.kind_of(layer) for layer in range(config.layers)]
+        check_same_positions([layer.encoding for layer in self], kinds)
         # A combination of encodings is not a submodule, because each layer has its own part.
         self._combined = [first]
 

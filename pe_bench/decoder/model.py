@@ -20,6 +20,7 @@ from pe_bench.decoder.generation import Sampling, generate
 from pe_bench.decoder.losses import next_token_losses
 from pe_bench.decoder.norms import make_norm
 from pe_bench.decoder.oom_retry import retry_in_halves
+from pe_bench.decoder.same_positions import check_same_positions
 from pe_bench.decoder.token_positions import find_positions
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
@@ -45,6 +46,9 @@ class Decoder(nn.Module):
         make_encoding: called as make_encoding(config, layer) for every layer, or once if the
             encoding is shared. The other weights do not depend on the encoding: with the same
             seed all encodings start from the same model.
+
+    Raises:
+        InputError: positions of the encoding depend on the layer.
     """
 
     def __init__(self, config: ModelConfig, make_encoding: MakeEncoding) -> None:
@@ -65,6 +69,8 @@ class Decoder(nn.Module):
         first = make_encoding(config, 0)
         rest = [] if first.shared else [make_encoding(config, i) for i in range(1, config.layers)]
         self.encodings = nn.ModuleList([first, *rest])
+        layers = range(config.layers)
+        check_same_positions([*map(self.encoding_of, layers)], [*map(first.kind_of, layers)])
         self.group_length: int | None = None
         """Tokens per group of shifted sparse attention in training; None: full attention."""
         self.recompute = False

@@ -33,7 +33,7 @@ class Positions:
         columns: index of each key in its sequence, (B or 1, S), below 0 for missing keys; None:
             0, 1, 2, ...
         visible: the keys that a query may attend to.
-        layer: index of the layer, from 0.
+        layer_index: index of the layer, from 0; None: the positions stand for all layers.
         features: return value of `scan_features`, (B, H, S, F), or None.
         prepared: return value of `prepare_product`, (B, H, S, F), or None.
         state: state from the previous layer, see `StatefulEncoding`.
@@ -47,13 +47,27 @@ class Positions:
     index: Tensor | None = None
     columns: Tensor | None = None
     visible: Visibility = EVERYTHING
-    layer: int = 0
+    layer_index: int | None = 0
     features: Tensor | None = None
     prepared: Tensor | None = None
     state: State = None
     is_arange: bool = False
     is_reversed_suffix: bool = False
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def layer(self) -> int:
+        """Index of the layer, from 0.
+
+        Raises:
+            InputError: the hook is called once for all layers.
+        """
+        if self.layer_index is None:
+            raise InputError(
+                "a result that all layers share cannot depend on positions.layer: set "
+                "shared = False, or leave out `once`"
+            )
+        return self.layer_index
 
     @property
     def distance(self) -> Tensor:
@@ -146,17 +160,26 @@ class Positions:
         """Return the same positions with an empty cache of `once`."""
         return replace(self, _kept={})
 
+    def of_all_layers(self) -> "Positions":
+        """Return the positions without what differs between layers."""
+        return replace(self, layer_index=None, features=None, prepared=None, state=None)
+
     def once(self, compute: Callable[..., Result], *args: Any) -> Result:
         """Return compute(*args), computed in the first layer of a forward pass and then cached.
 
         For functions of the position ids, such as tables of cosines. Tensors among the arguments
         must be the same in all layers; each combination of other arguments has its own result. The
-        result must not depend on the layer, on `features` or on `state`.
+        result must not depend on the layer, on `features` or on `state`: positions among the
+        arguments do not have them.
+
+        Raises:
+            InputError: the result depends on the layer.
         """
         plain = [one for one in args if isinstance(one, PLAIN)]
         key = (compute, *plain)
         if key not in self._kept:
-            self._kept[key] = compute(*args)
+            common = [one.of_all_layers() if isinstance(one, Positions) else one for one in args]
+            self._kept[key] = compute(*common)
         return cast(Result, self._kept[key])
 
 

@@ -202,7 +202,7 @@ def test_no_two_layers_or_draws_have_the_same_ids() -> None:
         encoding.eval_sample = sample
         ids = draws(encoding, 1, 12)
         for layer in range(DIGITS.layers):
-            q, _ = encoding.transform_qk(ones, ones, Positions(ids, ids, layer=layer))
+            q, _ = encoding.transform_qk(ones, ones, Positions(ids, ids, layer_index=layer))
             seen.add(tuple(q.flatten().tolist()))
     assert len(seen) == encoding.eval_samples * DIGITS.layers
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from pe_bench.config import ModelConfig
+from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
@@ -235,3 +236,35 @@ def test_an_auxiliary_loss_is_a_scalar() -> None:
         decoder({"extra_loss": lambda self: torch.ones(3)}).extra_loss()
     with pytest.raises(InputError, match="extra_loss returned float, expected a scalar"):
         decoder({"extra_loss": lambda self: 0.1}).extra_loss()
+
+
+class Slopes(Encoding):
+    """Its bias depends on the layer."""
+
+    def bias(self, positions: Positions) -> Tensor:
+        return -(1.0 + positions.layer) * positions.distance[:, None]
+
+
+class OwnSlopes(Slopes):
+    shared = False
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("backend", ["auto", "blocked"])
+def test_a_shared_bias_does_not_depend_on_the_layer(backend: Backend) -> None:
+    expected = r"cannot depend on positions.layer: set shared = False"
+    with pytest.raises(InputError, match=expected):
+        Decoder(SHAPE, Slopes).eval()(TOKENS, backend=backend)
+    model = Decoder(SHAPE, OwnSlopes).eval()
+    out = model(TOKENS, backend=backend)
+    torch.testing.assert_close(out, model(TOKENS, backend="eager"))
+
+
+@torch.no_grad()
+def test_what_once_keeps_does_not_depend_on_the_layer() -> None:
+    def bias(self: Encoding, positions: Positions) -> Tensor:
+        made: Tensor = positions.once(Slopes.bias, self, positions)
+        return made
+
+    with pytest.raises(InputError, match="leave out `once`"):
+        decoder({"bias": bias, "shared": False})(TOKENS)

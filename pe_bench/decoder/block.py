@@ -155,7 +155,7 @@ class Attention(nn.Module):
     ) -> Positions:
         """Return the positions of the tokens with this layer's state and features."""
         positions = replace(
-            context.positions, layer=self.layer, state=state, visible=encoding.visible
+            context.positions, layer_index=self.layer, state=state, visible=encoding.visible
         )
         features = hooks.token_features(encoding, x, positions)  # (B, H, T, F)
         if features is None:

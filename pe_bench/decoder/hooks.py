@@ -195,10 +195,11 @@ def _bias_hook(encoding: Encoding, positions: Positions, rows: int) -> Bias | No
         return None
 
     def bias(asked: Positions) -> Tensor | None:
-        if encoding.shared and asked is positions:  # one bias for all layers
-            common = replace(positions, features=None, state=None)
-            return positions.once(_bias, encoding, common, rows)
-        return _bias(encoding, asked, rows)
+        if not encoding.shared:
+            return _bias(encoding, asked, rows)
+        if asked is positions:  # one bias for all layers
+            return positions.once(_bias, encoding, asked, rows)
+        return _bias(encoding, asked.of_all_layers(), rows)
 
     return bias
 

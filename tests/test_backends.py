@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import flex_attention as torch_flex
 
+from pe_bench.checks.ledger import blocks_of
 from pe_bench.config import ModelConfig
 from pe_bench.decoder import attention, blocked
 from pe_bench.decoder.attention import BACKENDS, Backend, attend, record_backends
@@ -353,3 +354,46 @@ def test_what_flex_refuses_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reason(q, q) is None
     assert reason(q.double(), q.double()) == "it adds in float32"
     assert reason(q, q[..., :8]) == reason(q[..., :8], q) is not None
+
+
+class Dropout(Encoding):
+    """Random numbers in each hook that blocks call."""
+
+    shared = False
+
+    def __init__(self, model: ModelConfig, layer: int = 0) -> None:
+        super().__init__(model, layer)
+        self.slope = torch.nn.Parameter(torch.ones(model.heads))
+
+    def bias(self, positions: Positions) -> Tensor:
+        bias = -self.slope[:, None, None] * positions.distance[:, None]  # (B, H, T, S)
+        return torch.nn.functional.dropout(bias, 0.5, self.training)
+
+    def normalise(self, logits: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(logits.softmax(-1), 0.5, self.training)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_blocks_draw_the_same_random_numbers_in_the_backward_pass(recompute: bool) -> None:
+    model = Decoder(shape(8), Dropout).double()
+    model.recompute = recompute
+    tokens = torch.randint(40, (2, 40))
+
+    def loss() -> Tensor:
+        torch.manual_seed(3)
+        squares: Tensor = model(tokens, backend="blocked").square()
+        return squares.mean()
+
+    with blocks_of(blocked.MIN_QUERIES):
+        loss().backward()
+        after = torch.rand(1)
+        with torch.no_grad():
+            loss()
+            assert torch.equal(torch.rand(1), after)  # the backward pass draws none
+            slope = model.encoding.get_parameter("slope")
+            losses = []
+            for step in (1e-5, -2e-5):
+                slope[0] += step
+                losses.append(loss())
+    assert slope.grad is not None
+    torch.testing.assert_close(slope.grad[0], (losses[0] - losses[1]) / 2e-5, rtol=1e-5, atol=0)

@@ -5,6 +5,7 @@ are skipped. Its logits are discarded and recomputed in the backward pass.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,16 +62,26 @@ class _Blocked(torch.autograd.Function):
     def forward(ctx: Any, terms: LogitTerms, *inputs: Any) -> Tensor:
         q, k, v = inputs[:3]
         out: Tensor = v.new_empty(*q.shape[:3], v.shape[3])  # (B, H, T, E)
+        hooks = (terms.bias, terms.product, terms.rewrite, terms.normalise)
+        numbers = RandomNumbers(q.device) if any(hooks) else None
         for block in blocks(q, k, terms):
             scores = block.logits(terms, block.parts(inputs))  # (B, H, t, s)
             weights = terms.attention_weights(block.mask_(scores)).to(v.dtype)  # (B, H, t, s)
             out[:, :, block.rows] = weights @ v[:, :, block.keys]
         ctx.terms = terms
+        ctx.numbers = numbers if numbers and numbers.drawn else None
         ctx.save_for_backward(*inputs)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.numbers is None:
+            return _Blocked._gradients(ctx, *grads)
+        with ctx.numbers.again():  # for hooks with dropout
+            return _Blocked._gradients(ctx, *grads)
+
+    @staticmethod
+    def _gradients(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad_out = grads[0].contiguous()  # (B, H, T, E)
         inputs = ctx.saved_tensors
         q, k, v = inputs[:3]
@@ -104,6 +115,36 @@ class _Blocked(torch.autograd.Function):
                 if gradient is not None:
                     sums.add(i, block, gradient)
         return None, *sums.totals
+
+
+class RandomNumbers:
+    """The states of the random number generators that hooks may use.
+
+    Args:
+        device: device of the model.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.devices = [device] if device.type == "cuda" else []
+        self.states = self._read()
+
+    @property
+    def drawn(self) -> bool:
+        """Whether random numbers have been drawn since then."""
+        pairs = zip(self.states, self._read(), strict=True)
+        return not all(torch.equal(before, after) for before, after in pairs)
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Draw the same numbers again inside the context."""
+        with torch.random.fork_rng(self.devices):
+            torch.set_rng_state(self.states[0])
+            for device, state in zip(self.devices, self.states[1:], strict=True):
+                torch.cuda.set_rng_state(state, device)
+            yield
+
+    def _read(self) -> list[Tensor]:
+        return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self.devices)]
 
 
 class Sums:

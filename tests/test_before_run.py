@@ -8,7 +8,10 @@ from test_runner import Toy, record
 from test_runner import toy as toy  # a fixture
 
 from pe_bench.checks.before_run import find_fault
+from pe_bench.checks.subject import CONFIG
+from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
+from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.registry import plugins
 
 LEAK = "changing later tokens changes the outputs"
@@ -95,6 +98,63 @@ def test_weights_that_a_forward_pass_creates_are_found(
     file.write_text(file.read_text().replace("torch.ones(1))", "torch.ones(1), persistent=False)"))
     if "Parameter" not in create:
         assert find_fault(plugins.load("encoding", str(file))) is None
+
+
+RANDOM = """
+import torch, random, numpy
+from torch import nn
+from pe_bench.api import Encoding
+
+class Mine(Encoding):
+    shared = {shared}
+
+    def __init__(self, model, layer=0):
+        super().__init__(model, layer)
+        self.w = torch.ones(2)
+        {make}
+
+    def distance_bias(self, distances):
+        return -distances[None].expand(self.model.heads, -1).float()
+"""
+UNSAVED = (
+    "self.register_buffer('w', torch.randn(2), persistent=False)",
+    "self.w = torch.randn(2)",
+    "self.w = float(torch.rand(()))",
+    "self.w = random.random()",
+    "self.w = numpy.random.randn(2)",
+    "self.w = {'of a': [torch.ones(2), torch.randn(2)]}",
+    "self.w = 1 if layer == 0 else torch.rand(1)",
+)
+SAVED = (
+    "self.register_buffer('w', torch.randn(2))",
+    "self.register_buffer('w', torch.tensor([1.0, torch.nan]), persistent=False)",
+    "self.w = nn.Parameter(torch.randn(2))",
+    "self.w = torch.rand(2, generator=torch.Generator().manual_seed(0))",
+    "self.w = numpy.array(['a', 'b'])",
+)
+
+
+@pytest.mark.parametrize("make", UNSAVED)
+def test_random_values_that_are_not_saved_are_found(make: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    make = make.replace("self.register", "del self.w; self.register")
+    file.write_text(RANDOM.format(make=make, shared="layer" not in make))
+    found = find_fault(plugins.load("encoding", str(file)))
+    assert found is not None and found.startswith("w is random and not saved with a model, so")
+    spec = f"hybrid:local={file}"
+    found = find_fault(plugins.load("encoding", spec))
+    assert found is not None and ".w is random" in found
+    plugin = plugins.load("encoding", str(file))
+    model = Decoder(CONFIG, plugin.make)
+    with pytest.raises(InputError, match=r"w is random and not saved with a model"):
+        save_checkpoint(model, tmp_path / "saved", str(file))
+
+
+@pytest.mark.parametrize("make", SAVED)
+def test_other_values_are_accepted(make: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(RANDOM.format(make=f"del self.w; {make}", shared=True))
+    assert find_fault(plugins.load("encoding", str(file))) is None
 
 
 SETTINGS = {

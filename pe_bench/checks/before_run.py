@@ -7,6 +7,7 @@ from pe_bench.checks.differences import first_difference
 from pe_bench.checks.encodings import causal, repeatable
 from pe_bench.checks.subject import Subject, layer_outputs, training_outputs
 from pe_bench.decoder.model import Decoder
+from pe_bench.decoder.unsaved import find_unsaved
 from pe_bench.encoding import Encoding
 from pe_bench.errors import CRASHES, as_exception
 from pe_bench.registry.plugins import Plugin, is_shipped
@@ -16,10 +17,11 @@ from pe_bench.registry.torch_settings import ChangedTorch, keeping_torch_setting
 def find_fault(plugin: Plugin) -> str | None:
     """Return a sentence on the first fault of an encoding, or None.
 
-    The faults are hooks that change settings of torch, weights that a forward pass creates, and
-    outputs that depend on later tokens or on other rows of a batch. Shipped encodings are not
-    tested. An encoding that does not work in the small model of `pe-bench check` cannot be tested,
-    and the outputs of a random one cannot be compared.
+    The faults are hooks that change settings of torch, random values that are not saved, weights
+    that a forward pass creates, and outputs that depend on later tokens or on other rows of a
+    batch. Shipped encodings are not tested. An encoding that does not work in the
+    small model of `pe-bench check` cannot be tested, and the outputs of a random one cannot be
+    compared.
     """
     try:
         with torch.random.fork_rng(devices=[]), keeping_torch_settings("the encoding"):
@@ -34,7 +36,11 @@ def _find_in_small_model(subject: Subject) -> str | None:
             model = subject.model()
             if _all_shipped(model):
                 return None
-            return _find_late_weights(model, subject) or _find_leak(subject)
+            return (
+                find_unsaved(subject.make_encoding, subject.config)
+                or _find_late_weights(model, subject)
+                or _find_leak(subject)
+            )
     except CRASHES:  # the run reports a crash in its own model
         return None
 
@@ -74,7 +80,7 @@ def _find_late_weights(model: Decoder, subject: Subject) -> str | None:
 
 @torch.no_grad()
 def _find_leak(subject: Subject) -> str | None:
-    """Return a sentence on outputs that depend on later tokens or on other rows of a batch."""
+    """Return a sentence on outputs that depend on tokens or rows that they must not depend on."""
     if repeatable(subject):
         return None
     leak = causal(subject)

@@ -20,7 +20,7 @@ from pe_bench.pretrained.families import OWN
 from pe_bench.pretrained.inside_cache import DecoderCache
 from pe_bench.pretrained.llama_config import make_config, parse_config
 from pe_bench.pretrained.rows import hidden_of_documents, left_padding, other_positions, shift
-from pe_bench.pretrained.saving import CODE, MODELING
+from pe_bench.pretrained.saving import CODE, MODELING, check_saved
 from pe_bench.pretrained.weights import make_empty, share
 from pe_bench.registry import plugins
 from pe_bench.system.files import write_atomic
@@ -215,7 +215,12 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
         return found
 
     def save_pretrained(self, save_directory: str | Path, **kwargs: Any) -> None:
-        """Write a folder that `AutoModelForCausalLM` loads with trust_remote_code=True."""
+        """Write a folder that `AutoModelForCausalLM` loads with trust_remote_code=True.
+
+        Raises:
+            InputError: random values of the encoding would not be saved.
+        """
+        check_saved(self.model.make_encoding, self.model.config)
         super().save_pretrained(save_directory, **kwargs)
         write_atomic(Path(save_directory) / MODELING, CODE)
 

@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pe_bench.decoder.model import Decoder
+from pe_bench.config import ModelConfig
+from pe_bench.decoder.model import Decoder, MakeEncoding
+from pe_bench.decoder.unsaved import find_unsaved
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.pretrained.families import FAMILIES
@@ -54,16 +56,29 @@ def save_checkpoint(
         tokenizer: tokenizer of the model; None: the model has no text.
 
     Raises:
-        InputError: the folder is not empty, or the model has another encoding.
+        InputError: the folder is not empty, the model has another encoding, or random values of
+            the encoding would not be saved.
         SavingError: the folder cannot be written.
     """
     plugin = plugins.load("encoding", encoding)
+    check_saved(plugin.make, model.config)
     with torch.random.fork_rng(devices=[]):  # a new encoding has random weights
         others = [plugin.make(model.config, layer) for layer in range(len(model.encodings))]
     for own, other in zip(model.encodings, others, strict=True):
         if not _is_same(own, other):
             raise InputError(f"the encoding of the model is not '{encoding}': give its spec")
     write_folder(model, Path(folder), plugin.label, tokenizer)
+
+
+def check_saved(make_encoding: MakeEncoding, config: ModelConfig) -> None:
+    """Check that all random values of an encoding are saved with a model.
+
+    Raises:
+        InputError: one is not saved.
+    """
+    unsaved = find_unsaved(make_encoding, config)
+    if unsaved:
+        raise InputError(unsaved)
 
 
 def _is_same(encoding: nn.Module, other: nn.Module) -> bool:

@@ -157,6 +157,38 @@ def test_other_values_are_accepted(make: str, tmp_path: Path) -> None:
     assert find_fault(plugins.load("encoding", str(file))) is None
 
 
+LENGTH = """
+import torch
+from pe_bench.api import Encoding
+
+class Mine(Encoding):
+    prefix_consistent = {declared}
+
+    def {hook}(self, {arguments}):
+        return {result}
+"""
+
+
+@pytest.mark.parametrize("hook", ["temperature", "bias"])
+def test_outputs_that_depend_on_the_number_of_later_tokens(hook: str, tmp_path: Path) -> None:
+    size = "positions.key.shape[1]"
+    result = f"(positions.query_column + 1.0)[:, None] * {size}"
+    if hook == "bias":
+        result = f"-positions.distance[:, None] / {size}"
+    file = tmp_path / "mine.py"
+    for declared in (True, False):
+        file.write_text(
+            LENGTH.format(declared=declared, hook=hook, arguments="positions", result=result)
+        )
+        found = find_fault(plugins.load("encoding", str(file)))
+        if not declared:
+            assert found is None
+            continue
+        assert found is not None
+        assert found.startswith("its results would be wrong: cutting the sequence changes")
+        assert "if this is by design, set prefix_consistent = False" in found
+
+
 SETTINGS = {
     "torch.set_default_dtype(torch.float64)": "default dtype",
     "torch.set_default_device('meta')": "default device",

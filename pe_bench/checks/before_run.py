@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 from pe_bench.checks.differences import first_difference
-from pe_bench.checks.encodings import causal, repeatable
+from pe_bench.checks.encodings import causal, prefix_consistent, repeatable
+from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.subject import Subject, layer_outputs, training_outputs
 from pe_bench.decoder.model import Decoder
 from pe_bench.decoder.unsaved import find_unsaved
@@ -18,8 +19,8 @@ def find_fault(plugin: Plugin) -> str | None:
     """Return a sentence on the first fault of an encoding, or None.
 
     The faults are hooks that change settings of torch, random values that are not saved, weights
-    that a forward pass creates, and outputs that depend on later tokens or on other rows of a
-    batch. Shipped encodings are not tested. An encoding that does not work in the
+    that a forward pass creates, and outputs that depend on later tokens, on their number, or on
+    other rows of a batch. Shipped encodings are not tested. An encoding that does not work in the
     small model of `pe-bench check` cannot be tested, and the outputs of a random one cannot be
     compared.
     """
@@ -83,10 +84,19 @@ def _find_leak(subject: Subject) -> str | None:
     """Return a sentence on outputs that depend on tokens or rows that they must not depend on."""
     if repeatable(subject):
         return None
-    leak = causal(subject)
+    leak = causal(subject) or _find_dependence_on_length(subject)
     if leak is None:
         model, tokens = subject.model(), subject.tokens()
         alone = layer_outputs(model, tokens[:1])
         together = [outputs[:1] for outputs in layer_outputs(model, tokens)]
         leak = first_difference(together, alone, "another row of a batch changes the outputs")
     return leak and f"its results would be wrong: {leak}; correct that, and see pe-bench check"
+
+
+def _find_dependence_on_length(subject: Subject) -> str | None:
+    """Return a sentence on outputs that depend on the number of later tokens, if undeclared."""
+    try:
+        found = prefix_consistent(subject)
+    except NotApplicable:
+        return None
+    return found and f"{found}; if this is by design, set prefix_consistent = False"

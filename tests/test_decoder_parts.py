@@ -1,18 +1,23 @@
 """Parts of the decoder that only a GPU or a rare call reaches, on a CPU."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pe_bench.config import BlockConfig, ModelConfig
 from pe_bench.decoder import attention, blocked, flex
 from pe_bench.decoder.attention import attend
+from pe_bench.decoder.attention_layers import AttentionLayers
+from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.decoder.logits import LogitTerms
+from pe_bench.decoder.model import Decoder
+from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, in_order
 from pe_bench.visibility import Visibility
@@ -209,3 +214,37 @@ def test_a_backward_pass_that_does_not_compile_is_tried_before_it_is_needed(
     assert passes == [*range(last + 1), last, last]
     assert q.grad is not None
     assert q.grad.tolist() == [2, 2]
+
+
+class Constants(Encoding):
+    """Parameters and constants of each layer in the default dtype."""
+
+    shared = False
+
+    def __init__(self, model: ModelConfig, layer: int = 0) -> None:
+        super().__init__(model, layer)
+        self.slope = torch.nn.Parameter(torch.full((model.heads,), 0.1))
+        self.register_buffer("table", 100.0 ** -(torch.arange(8) / 8), persistent=False)
+        self.register_buffer("saved", 100.0 ** -(torch.arange(8) / 8))
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("make", [Decoder, AttentionLayers, AttentionLayer])
+def test_encodings_are_float32_or_wider_at_any_default_dtype(
+    make: Callable[..., nn.Module], default: torch.dtype
+) -> None:
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(default)
+        made = make(ModelConfig(layers=2, heads=2, width=8, vocab_size=9), Constants)
+        assert torch.get_default_dtype() == default
+    finally:
+        torch.set_default_dtype(before)
+    expected = torch.promote_types(default, torch.float32)
+    encodings = [part for part in made.modules() if isinstance(part, Constants)]
+    assert len(encodings) == (1 if make is AttentionLayer else 2)
+    for each in encodings:
+        for tensor in (each.slope, *each.buffers()):
+            assert tensor.dtype == expected
+        table: Any = each.table
+        torch.testing.assert_close(table, (100.0 ** -(torch.arange(8) / 8)).to(expected))

@@ -463,6 +463,35 @@ def test_an_encoding_of_a_file_is_named_again(tmp_path: Path) -> None:
     torch.testing.assert_close(theirs(given).logits, model(given))
 
 
+BUFFERS = """
+import torch
+from pe_bench.api import Encoding
+
+class Mine(Encoding):
+    def __init__(self, model, layer=0):
+        super().__init__(model, layer)
+        slopes = 3.0 ** -torch.arange(1, 1 + model.heads)
+        self.register_buffer("slopes", slopes, persistent=False)
+        self.register_buffer("saved", slopes / 7)
+
+    def distance_bias(self, distances):
+        return -(self.slopes + self.saved)[:, None] * distances
+"""
+
+
+@torch.no_grad()
+def test_constants_of_a_saved_model_stay_float32(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(BUFFERS)
+    spec = str(tmp_path / "mine.py")
+    model = put(reference("llama 2").bfloat16(), spec)
+    model.save_pretrained(tmp_path / "saved")
+    again = load(tmp_path / "saved", encoding_spec=spec, dtype=torch.bfloat16)
+    assert again.dtype == torch.bfloat16
+    assert torch.equal(again(tokens()).logits, model(tokens()).logits)
+    for buffer in again.model.encodings.buffers():
+        assert buffer.dtype == torch.float32
+
+
 @pytest.mark.parametrize("kind", OTHER_KINDS)
 @torch.no_grad()
 def test_an_encoding_of_a_file_is_put_into_models_of_other_families(

@@ -11,7 +11,7 @@ from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.forward_pass import ForwardPass
 from pe_bench.decoder.hooks import sum_extra_losses
 from pe_bench.decoder.layer import AttentionLayer
-from pe_bench.decoder.model import MakeEncoding
+from pe_bench.decoder.model import MakeEncoding, make_in_float32
 from pe_bench.decoder.same_positions import check_same_positions
 from pe_bench.encoding import Encoding
 
@@ -44,10 +44,12 @@ class AttentionLayers(nn.Module):
 
     def __init__(self, config: ModelConfig, make_encoding: MakeEncoding) -> None:
         super().__init__()
-        first = make_encoding(config, 0)
+        first = make_in_float32(make_encoding, config, 0)
         self.layers = nn.ModuleList()
         for layer in range(config.layers):
-            own = first if first.shared or layer == 0 else make_encoding(config, layer)
+            own = first
+            if layer and not first.shared:
+                own = make_in_float32(make_encoding, config, layer)
             self.layers.append(AttentionLayer(config, make_encoding, layer, encoding=own))
         kinds = [first.kind_of(layer) for layer in range(config.layers)]
         check_same_positions([layer.encoding for layer in self], kinds)

@@ -10,7 +10,7 @@ from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import BACKENDS, Backend, reason_against
 from pe_bench.decoder.block import Attention, AttentionOutput, Context
 from pe_bench.decoder.forward_pass import ForwardPass
-from pe_bench.decoder.model import MakeEncoding
+from pe_bench.decoder.model import MakeEncoding, make_in_float32
 from pe_bench.decoder.token_positions import check_position_ids
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
@@ -47,7 +47,9 @@ class AttentionLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention = Attention(config, layer)
-        every = make_encoding(config, layer) if encoding is None else encoding
+        every = encoding
+        if every is None:
+            every = make_in_float32(make_encoding, config, layer)
         self.encoding = every.at_layer(layer)
 
     def forward(

@@ -38,6 +38,21 @@ class MakeEncoding(Protocol):
     def __call__(self, model: ModelConfig, layer: int) -> Encoding: ...
 
 
+def make_in_float32(make_encoding: MakeEncoding, config: ModelConfig, layer: int) -> Encoding:
+    """Return an encoding whose parameters and buffers are float32 or wider.
+
+    The default dtype of torch may be narrower: transformers sets it while it loads a model.
+    """
+    default = torch.get_default_dtype()
+    if default.itemsize >= 4:
+        return make_encoding(config, layer)
+    torch.set_default_dtype(torch.float32)
+    try:
+        return make_encoding(config, layer)
+    finally:
+        torch.set_default_dtype(default)
+
+
 class Decoder(nn.Module):
     """The language model of all benchmarks.
 
@@ -66,8 +81,9 @@ class Decoder(nn.Module):
                 nn.init.normal_(parameter, std=config.init_std)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
-        first = make_encoding(config, 0)
-        rest = [] if first.shared else [make_encoding(config, i) for i in range(1, config.layers)]
+        first = make_in_float32(make_encoding, config, 0)
+        own = [] if first.shared else range(1, config.layers)
+        rest = [make_in_float32(make_encoding, config, layer) for layer in own]
         self.encodings = nn.ModuleList([first, *rest])
         layers = range(config.layers)
         check_same_positions([*map(self.encoding_of, layers)], [*map(first.kind_of, layers)])

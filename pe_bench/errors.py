@@ -61,7 +61,7 @@ class ChangedError(DataError):
 
 
 class FaultyPlugin(InputError):
-    """An encoding that does not work with any task or any options."""
+    """An encoding that does not work with any task."""
 
 
 class InputErrors(InputError):

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from pe_bench.errors import InputError
+from pe_bench.errors import FaultyPlugin, InputError
 from pe_bench.visibility import EVERYTHING, Visibility
 
 State = Any
@@ -60,10 +60,10 @@ class Positions:
         """Index of the layer, from 0.
 
         Raises:
-            InputError: the hook is called once for all layers.
+            FaultyPlugin: the hook is called once for all layers.
         """
         if self.layer_index is None:
-            raise InputError(
+            raise FaultyPlugin(
                 "a result that all layers share cannot depend on positions.layer: set "
                 "shared = False, or leave out `once`"
             )
@@ -173,7 +173,7 @@ class Positions:
         arguments do not have them.
 
         Raises:
-            InputError: the result depends on the layer.
+            FaultyPlugin: the result depends on the layer.
         """
         plain = [one for one in args if isinstance(one, PLAIN)]
         key = (compute, *plain)

@@ -10,7 +10,7 @@ from pe_bench.checks.subject import Subject, layer_outputs, training_outputs
 from pe_bench.decoder.model import Decoder
 from pe_bench.decoder.unsaved import find_unsaved
 from pe_bench.encoding import Encoding
-from pe_bench.errors import CRASHES, as_exception
+from pe_bench.errors import CRASHES, FaultyPlugin, as_exception
 from pe_bench.registry.plugins import Plugin, is_shipped
 from pe_bench.registry.torch_settings import ChangedTorch, keeping_torch_settings
 
@@ -18,11 +18,11 @@ from pe_bench.registry.torch_settings import ChangedTorch, keeping_torch_setting
 def find_fault(plugin: Plugin) -> str | None:
     """Return a sentence on the first fault of an encoding, or None.
 
-    The faults are hooks that change settings of torch, random values that are not saved, weights
-    that a forward pass creates, and outputs that depend on later tokens, on their number, or on
-    other rows of a batch. Shipped encodings are not tested. An encoding that does not work in the
-    small model of `pe-bench check` cannot be tested, and the outputs of a random one cannot be
-    compared.
+    The faults are layers that do not fit together, hooks that change settings of torch, random
+    values that are not saved, weights that a forward pass creates, and outputs that depend on later
+    tokens, on their number, or on other rows of a batch. Of shipped encodings, only the layers are
+    tested. An encoding that does not work in the small model of `pe-bench check` cannot be tested,
+    and the outputs of a random one cannot be compared.
     """
     try:
         with torch.random.fork_rng(devices=[]), keeping_torch_settings("the encoding"):
@@ -42,6 +42,8 @@ def _find_in_small_model(subject: Subject) -> str | None:
                 or _find_late_weights(model, subject)
                 or _find_leak(subject)
             )
+    except FaultyPlugin as error:
+        return str(error)
     except CRASHES:  # the run reports a crash in its own model
         return None
 

@@ -11,8 +11,8 @@ from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.forward_pass import ForwardPass
 from pe_bench.decoder.hooks import sum_extra_losses
 from pe_bench.decoder.layer import AttentionLayer
+from pe_bench.decoder.layer_checks import check_layers
 from pe_bench.decoder.model import MakeEncoding, make_in_float32
-from pe_bench.decoder.same_positions import check_same_positions
 from pe_bench.encoding import Encoding
 
 
@@ -39,7 +39,8 @@ class AttentionLayers(nn.Module):
         make_encoding: return value of `load_encoding`, or the class of an encoding.
 
     Raises:
-        InputError: positions of the encoding depend on the layer.
+        FaultyPlugin: positions of the encoding depend on the layer, or it has both a sink and a
+            replacement of the softmax.
     """
 
     def __init__(self, config: ModelConfig, make_encoding: MakeEncoding) -> None:
@@ -52,7 +53,7 @@ class AttentionLayers(nn.Module):
                 own = make_in_float32(make_encoding, config, layer)
             self.layers.append(AttentionLayer(config, make_encoding, layer, encoding=own))
         kinds = [first.kind_of(layer) for layer in range(config.layers)]
-        check_same_positions([layer.encoding for layer in self], kinds)
+        check_layers([layer.encoding for layer in self], kinds)
         # A combination of encodings is not a submodule, because each layer has its own part.
         self._combined = [first]
 

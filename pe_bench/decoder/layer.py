@@ -10,6 +10,7 @@ from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import BACKENDS, Backend, reason_against
 from pe_bench.decoder.block import Attention, AttentionOutput, Context
 from pe_bench.decoder.forward_pass import ForwardPass
+from pe_bench.decoder.layer_checks import check_layers
 from pe_bench.decoder.model import MakeEncoding, make_in_float32
 from pe_bench.decoder.token_positions import check_position_ids
 from pe_bench.encoding import Encoding
@@ -35,6 +36,9 @@ class AttentionLayer(nn.Module):
         layer: index of this layer among `config.layers`, from 0.
         encoding: an existing instance to use, such as the first layer's if all layers share an
             encoding; None: a new instance.
+
+    Raises:
+        FaultyPlugin: the encoding has both a sink and a replacement of the softmax.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class AttentionLayer(nn.Module):
         if every is None:
             every = make_in_float32(make_encoding, config, layer)
         self.encoding = every.at_layer(layer)
+        check_layers([self.encoding], [0])
 
     def forward(
         self, x: Tensor, step: ForwardPass | None = None, *, tokens: Tensor | None = None

@@ -17,10 +17,10 @@ from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.block import Block, Context, run_block, run_checkpointed
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
+from pe_bench.decoder.layer_checks import check_layers
 from pe_bench.decoder.losses import next_token_losses
 from pe_bench.decoder.norms import make_norm
 from pe_bench.decoder.oom_retry import retry_in_halves
-from pe_bench.decoder.same_positions import check_same_positions
 from pe_bench.decoder.token_positions import find_positions
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
@@ -63,7 +63,8 @@ class Decoder(nn.Module):
             seed all encodings start from the same model.
 
     Raises:
-        InputError: positions of the encoding depend on the layer.
+        FaultyPlugin: positions of the encoding depend on the layer, or it has both a sink and a
+            replacement of the softmax.
     """
 
     def __init__(self, config: ModelConfig, make_encoding: MakeEncoding) -> None:
@@ -86,7 +87,7 @@ class Decoder(nn.Module):
         rest = [make_in_float32(make_encoding, config, layer) for layer in own]
         self.encodings = nn.ModuleList([first, *rest])
         layers = range(config.layers)
-        check_same_positions([*map(self.encoding_of, layers)], [*map(first.kind_of, layers)])
+        check_layers([*map(self.encoding_of, layers)], [*map(first.kind_of, layers)])
         self.group_length: int | None = None
         """Tokens per group of shifted sparse attention in training; None: full attention."""
         self.recompute = False

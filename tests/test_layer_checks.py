@@ -1,21 +1,25 @@
-"""Layers whose encodings have other positions than the first one are refused."""
+"""Encodings are refused if their layers do not fit together or into the decoder."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from pe_bench.checks.before_run import find_fault
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.attention_layers import AttentionLayers
 from pe_bench.decoder.empty import without_memory
+from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
-from pe_bench.errors import InputError
+from pe_bench.errors import FaultyPlugin
 from pe_bench.layers import Layers
 from pe_bench.positions import Positions
 from pe_bench.pretrained.weights import make_empty
+from pe_bench.registry import plugins
 
 SHAPE = ModelConfig(layers=4, heads=2, width=8, mlp_width=8, vocab_size=50)
 
@@ -76,8 +80,75 @@ REFUSED = {
 @pytest.mark.parametrize("make", [Decoder, AttentionLayers, make_empty])
 @pytest.mark.parametrize("cls", REFUSED)
 def test_positions_of_one_layer_are_refused(cls: Any, make: Callable[..., Any]) -> None:
-    with pytest.raises(InputError, match=REFUSED[cls]):
+    with pytest.raises(FaultyPlugin, match=REFUSED[cls]):
         make(SHAPE, cls)
+
+
+class SinkOfShares(Encoding):
+    def sink(self) -> Tensor:
+        return torch.zeros(self.model.heads)
+
+    def normalise(self, logits: Tensor) -> Tensor:
+        return logits.softmax(-1)
+
+
+class NoSink(SinkOfShares):
+    def sink(self) -> Any:
+        return None
+
+
+class OneSink(Layers):
+    def __init__(self, model: ModelConfig, layer: int = 0) -> None:
+        super().__init__(model, [Encoding, SinkOfShares], [0, 1, 0, 1], [None, None])
+
+
+@pytest.mark.parametrize("make", [Decoder, AttentionLayers, make_empty, AttentionLayer])
+@pytest.mark.parametrize("make_encoding", [SinkOfShares, OneSink])
+def test_a_sink_without_softmax_is_refused(make_encoding: Any, make: Callable[..., Any]) -> None:
+    layer = {"layer": 1} if make is AttentionLayer else {}
+    with pytest.raises(FaultyPlugin, match=r"a sink, .* but its normalise replaces the softmax"):
+        make(SHAPE, make_encoding, **layer)
+
+
+def test_a_sink_may_be_none() -> None:
+    Decoder(SHAPE, NoSink)
+
+
+FILE = """
+from pe_bench.api import Encoding
+
+class Mine(Encoding):
+    shared = {shared}
+
+    def positions(self, tokens):
+        return super().positions(tokens) // (1 + self.layer)
+
+    def bias(self, positions):
+        return -positions.distance[:, None] * (1.0 + positions.layer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("shared", "words"),
+    [(False, "positions differs between layers"), (True, "cannot depend on positions.layer")],
+)
+def test_a_run_is_refused_before_it_trains(shared: bool, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(FILE.format(shared=shared))
+    for spec in (str(file), f"hybrid:local={file}"):
+        found = find_fault(plugins.load("encoding", spec))
+        assert found is not None and words in found
+
+
+def test_a_run_with_a_sink_without_softmax_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from pe_bench.api import Encoding\n\nclass Mine(Encoding):\n"
+        "    def normalise(self, logits):\n        return logits.softmax(-1)\n"
+    )
+    assert find_fault(plugins.load("encoding", str(file))) is None
+    found = find_fault(plugins.load("encoding", f"sinks:base={file}"))
+    assert found is not None and "Sinks has a sink, which takes part in the softmax" in found
 
 
 class Jittered(Encoding):
@@ -130,5 +201,5 @@ class Table(Encoding):
 def test_positions_without_values_are_not_compared() -> None:
     with without_memory():
         Decoder(SHAPE, Table)
-    with pytest.raises(InputError, match=r"Table.positions differs"):
+    with pytest.raises(FaultyPlugin, match=r"Table.positions differs"):
         Decoder(SHAPE, Table)

@@ -1,4 +1,4 @@
-"""Check that layers agree in the hooks that a forward pass calls once for all of them."""
+"""Check that the encodings of all layers fit together and into the decoder."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pe_bench.decoder import hooks
 from pe_bench.encoding import Encoding
-from pe_bench.errors import CRASHES, InputError
+from pe_bench.errors import CRASHES, FaultyPlugin
 from pe_bench.positions import Positions
 
 TOKENS = 64
@@ -26,19 +26,31 @@ INSTEAD = {
 """What an encoding can do if a hook may not depend on the layer."""
 
 
-def check_same_positions(encodings: Sequence[Encoding], kinds: Sequence[int]) -> None:
-    """Check that layers of the same kind have the same positions, embeddings and facts.
+def check_layers(encodings: Sequence[Encoding], kinds: Sequence[int]) -> None:
+    """Check the encodings of all layers.
 
-    The first layer of a kind computes them for the others. Embeddings with parameters are not
-    compared, because their values differ.
+    Layers of the same kind must have the same positions, embeddings and facts, because the first
+    one computes them for the others. Embeddings with parameters are not compared, because their
+    values differ. A sink needs the softmax.
 
     Args:
         encodings: the encoding of each layer.
         kinds: index of the kind of each layer, see `Encoding.kind_of`.
 
     Raises:
-        InputError: a layer has others than the first of its kind.
+        FaultyPlugin: a layer has other positions than the first of its kind, or a sink without
+            softmax.
     """
+    for encoding in dict.fromkeys(encodings):
+        if encoding.overrides("normalise") and encoding.sink() is not None:
+            raise FaultyPlugin(
+                f"{type(encoding).__name__} has a sink, which takes part in the softmax, but its "
+                "normalise replaces the softmax: leave out one of them"
+            )
+    _compare_layers(encodings, kinds)
+
+
+def _compare_layers(encodings: Sequence[Encoding], kinds: Sequence[int]) -> None:
     first: dict[int, tuple[Encoding, dict[str, Tensor]]] = {}
     for layer, (encoding, kind) in enumerate(zip(encodings, kinds, strict=True)):
         if kind not in first:
@@ -50,14 +62,14 @@ def check_same_positions(encodings: Sequence[Encoding], kinds: Sequence[int]) ->
         for fact in FACTS:
             values = getattr(reference, fact), getattr(encoding, fact)
             if values[0] != values[1]:
-                raise InputError(
+                raise FaultyPlugin(
                     f"{name}.{fact} is {values[0]} in layer {reference.layer} and {values[1]} in "
                     f"layer {layer}: set it to the same value in all layers"
                 )
         found = _results(encoding)
         for hook in sorted(expected.keys() & found.keys()):
             if not torch.equal(expected[hook], found[hook]):
-                raise InputError(
+                raise FaultyPlugin(
                     f"{name}.{hook} differs between layers {reference.layer} and {layer}, but is "
                     f"called for the first of them only: {INSTEAD[hook]}"
                 )

@@ -1,5 +1,6 @@
 """The KV cache, for any encoding and for rows of unequal length."""
 
+import copy
 from collections.abc import Hashable
 from typing import cast
 
@@ -69,9 +70,7 @@ class Cache:
         """
         new = tokens.shape[1]
         first = not self._buffers
-        if self._fill and not self._sorted:
-            self._drop_unseen()
-            self._sorted = True
+        self._drop_unseen()
         self.longest = self._stop = self._fill + new
         if self._stop > self.capacity:
             raise ValueError(f"the cache holds {self.capacity} tokens, not {self._stop}")
@@ -133,6 +132,9 @@ class Cache:
 
     def _drop_unseen(self) -> None:
         """Drop keys of the prompt that no later query attends to; row lengths are known now."""
+        if self._sorted or not self._fill:
+            return
+        self._sorted = True
         for what, visible in self._visible.items():
             columns = _columns(self.lengths, visible)  # (B, slots)
             self._buffers[what] = _gather(self._buffers[what], columns.clamp(min=0))
@@ -187,19 +189,70 @@ class Cache:
         for what, buffer in self._buffers.items():
             self._buffers[what] = buffer[rows]
 
+    def branch(self) -> "Cache":
+        """Return a cache that continues after the same tokens, while this one keeps them.
+
+        Use one branch at a time, because they write to the same memory.
+        """
+        self._drop_unseen()
+        made = copy.copy(self)
+        made.lengths = self.lengths.clone()
+        made._buffers = dict(self._buffers)
+        made._visible = dict(self._visible)
+        return made
+
     def truncate(self, lengths: Tensor) -> None:
         """Keep the first `lengths` tokens of each row, (B,), to drop the padding of prompts.
 
+        After the first step, layers with a window have dropped the keys before it. To go back
+        later, continue from a `branch`.
+
         Raises:
-            InputError: a length is negative or above the number of cached tokens.
+            InputError: a length is negative or above the number of cached tokens, the number of
+                lengths is wrong, or dropped keys are needed again.
         """
+        if lengths.shape != self.lengths.shape:
+            raise InputError(
+                f"truncate needs {len(self.lengths)} lengths, one for each row, not "
+                f"{tuple(lengths.shape)}"
+            )
         if ((lengths < 0) | (lengths > self.lengths)).any():
             raise InputError(
                 f"truncate needs lengths of 0 to {int(self.lengths.max())}, the number of cached "
                 f"tokens, not {lengths.tolist()}"
             )
+        fill = int(lengths.max())
+        if fill == 0:
+            self._buffers.clear()
+            self._visible.clear()
+            self._sorted = False
+        elif self._sorted:
+            self._restore(lengths)
         self.lengths = lengths.clone()
-        self._fill = int(lengths.max())
+        self._fill = fill
+
+    def _restore(self, lengths: Tensor) -> None:
+        """Move the keys of layers that drop keys to their slots at other lengths, (B,).
+
+        Raises:
+            InputError: keys that are needed have been dropped.
+        """
+        order: dict[Visibility, Tensor] = {}
+        for visible in dict.fromkeys(self._visible.values()):
+            present = _columns(self.lengths, visible)  # (B, slots)
+            needed = _columns(lengths, visible)  # (B, slots)
+            equal = needed[:, :, None] == present[:, None]  # (B, slots, slots)
+            seen = needed >= visible.start(lengths)[:, None]  # by the next query, (B, slots)
+            seen = (needed >= 0) & (seen | (needed < visible.first))
+            if (seen & ~equal.any(-1)).any():
+                raise InputError(
+                    f"the cache cannot be truncated to {lengths.tolist()} tokens, because a layer "
+                    "with a window has dropped keys that the next token needs: continue from "
+                    "cache.branch() and keep the cache itself"
+                )
+            order[visible] = equal.long().argmax(-1)
+        for what, visible in self._visible.items():
+            self._buffers[what] = _gather(self._buffers[what], order[visible])
 
 
 def _columns(lengths: Tensor, visible: Visibility) -> Tensor:

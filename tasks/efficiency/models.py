@@ -129,13 +129,14 @@ class Decoding(Prefill):
         super().__init__(setting, make_encoding, backend, new)
         if not self.model.encoding.prefix_consistent:
             raise InputError("its outputs depend on later tokens, so it has no cache")
+        self.prompt: Cache | None = None
 
     def __call__(self) -> Tensor:
         """Return the last token of each row, (B, 1)."""
-        length = self.setting.length
-        if not self.cache.numbers_per_token:
+        if self.prompt is None:
             super().__call__()
-        self.cache.truncate(torch.full((self.setting.batch,), length, device=self.setting.device))
+            self.prompt = self.cache
+        self.cache = self.prompt.branch()
         token = self.prompts[:, -1:]
         for _ in range(self.new):
             token = self._next(token)

@@ -463,6 +463,68 @@ def test_an_encoding_of_a_file_is_named_again(tmp_path: Path) -> None:
     torch.testing.assert_close(theirs(given).logits, model(given))
 
 
+DYNAMIC = "rope:scaling=dynamic-ntk,factor=2"  # its cache stores only tokens
+
+
+def padded() -> tuple[Tensor, Tensor]:
+    """Return two rows of tokens, (B, T), and their mask with padding on the left."""
+    mask = torch.ones(2, 20, dtype=torch.long)
+    mask[0, :3] = 0
+    return tokens(length=20), mask
+
+
+@pytest.mark.parametrize("spec", ["alibi", "tape", DYNAMIC])
+@torch.no_grad()
+def test_a_cache_goes_back(spec: str) -> None:
+    model = put(reference("llama 2"), spec)
+    given, mask = padded()
+    start = model(given[:, :10], attention_mask=mask[:, :10], use_cache=True)
+    cache = start.past_key_values
+    expected = model(given[:, 10:13], attention_mask=mask[:, :13], past_key_values=cache).logits
+    cache.crop(0)
+    assert cache.get_seq_length() == 13
+    for _ in range(2):
+        cache.crop(-3)
+        assert cache.get_seq_length() == 10
+        again = model(given[:, 10:13], attention_mask=mask[:, :13], past_key_values=cache).logits
+        torch.testing.assert_close(again, expected)
+    for wrong in (5, -10, -14):
+        with pytest.raises(InputError, match=f"from -9 to -1, not {wrong}"):
+            cache.crop(wrong)
+    cache.reset()
+    assert cache.get_seq_length() == 0
+    again = model(given[:, :10], attention_mask=mask[:, :10], past_key_values=cache).logits
+    torch.testing.assert_close(again, start.logits)
+
+
+@pytest.mark.parametrize("spec", ["alibi", "tape", DYNAMIC])
+@torch.no_grad()
+def test_rows_of_a_cache_are_selected_and_repeated(spec: str) -> None:
+    model = put(reference("llama 2"), spec)
+    given, mask = padded()
+
+    def step(rows: list[int], change: str, argument: Any) -> None:
+        cache = model(given[:, :10], attention_mask=mask[:, :10], use_cache=True).past_key_values
+        getattr(cache, change)(argument)
+        found = model(given[rows, 10:], attention_mask=mask[rows], past_key_values=cache).logits
+        expected = model(given[rows], attention_mask=mask[rows]).logits[:, 10:]
+        torch.testing.assert_close(found, expected)
+
+    step([1], "batch_select_indices", torch.tensor([1]))
+    step([1, 0], "reorder_cache", torch.tensor([1, 0]))
+    step([0, 0, 1, 1], "batch_repeat_interleave", 2)
+
+
+@torch.no_grad()
+def test_a_cache_with_windows_does_not_go_back() -> None:
+    model = put(reference("llama 2"), "hybrid:window=4")
+    given = tokens(length=20)
+    cache = model(given[:, :15], use_cache=True).past_key_values
+    model(given[:, 15:], past_key_values=cache)
+    with pytest.raises(InputError, match="a window has dropped keys"):
+        cache.crop(-5)
+
+
 BUFFERS = """
 import torch
 from pe_bench.api import Encoding

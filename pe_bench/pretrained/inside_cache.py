@@ -25,6 +25,10 @@ class DecoderCache(transformers.Cache):  # type: ignore[misc]
     def __init__(self, longest: int = 0) -> None:
         super().__init__(layers=[])
         self.longest = longest
+        self.reset()
+
+    def reset(self) -> None:
+        """Remove all tokens."""
         self.seen = 0
         self.padding = torch.zeros(0, dtype=torch.long)
         self.tokens = torch.zeros(0, 0, dtype=torch.long)
@@ -97,6 +101,40 @@ class DecoderCache(transformers.Cache):  # type: ignore[misc]
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return the number of tokens, padding included."""
         return self.seen
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Remove the last tokens of each row; as in transformers, their number is negative.
+
+        Raises:
+            InputError: the number is positive, there are fewer tokens, or a layer has dropped keys
+                that are needed again.
+        """
+        removed = -tokens_to_remove
+        if removed == 0:
+            return
+        if removed == self.seen:
+            self.reset()
+            return
+        shortest = self.seen - max(self.padding.tolist(), default=0)
+        if not 0 < removed < shortest:
+            raise InputError(
+                f"crop needs the number of tokens to remove, from {1 - shortest} to -1, not "
+                f"{tokens_to_remove}"
+            )
+        if self.cache is not None:
+            self.cache.truncate(self.cache.lengths - removed)
+        else:
+            self.tokens = self.tokens[:, :-removed]
+        self.seen -= removed
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep the rows with these indices, in this order."""
+        self.reorder_cache(indices)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each row."""
+        rows = torch.arange(len(self.padding), device=self.padding.device)
+        self.reorder_cache(rows.repeat_interleave(repeats))
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Keep the rows with the indices `beam_idx`, in this order."""

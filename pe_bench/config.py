@@ -1,6 +1,8 @@
 """Configuration of the model and of training."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from numbers import Integral
 from typing import Any, ClassVar, Literal
 
 from pe_bench.errors import InputError, suggest
@@ -18,6 +20,20 @@ def show_rate(lr: float) -> str:
     """Format a learning rate: 3e-3."""
     digits, _, exponent = f"{lr:.3e}".partition("e")
     return f"{float(digits):g}e{int(exponent)}"
+
+
+def check_ids(ids: Iterable[int], vocab_size: int, name: str) -> None:
+    """Check that token ids are in a vocabulary; `name` says which ids they are.
+
+    Raises:
+        InputError: one is not.
+    """
+    for token in ids:
+        if not isinstance(token, Integral) or not 0 <= token < vocab_size:
+            raise InputError(
+                f"{name} has the token id {token!r}, but a vocabulary of {vocab_size} tokens has "
+                f"the ids 0 to {vocab_size - 1}"
+            )
 
 
 @dataclass(frozen=True)
@@ -68,7 +84,7 @@ class ModelConfig:
     embeddings, biases of the projections to q, k and v, or a `block` that differs from a Llama.
 
     Raises:
-        InputError: the sizes do not fit together.
+        InputError: the sizes do not fit together, or an id is not in the vocabulary.
     """
 
     layers: int = option(4, "decoder layers", least=1)
@@ -97,6 +113,8 @@ class ModelConfig:
         for name in ("vocab_size", "train_length"):
             if getattr(self, name) < 1:
                 raise InputError(f"model.{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("digit_ids", "separator_ids"):
+            check_ids(getattr(self, name), self.vocab_size, f"model.{name}")
         if self.width % self.heads and not self.block.head_dim:
             raise InputError(
                 f"model.width must be a multiple of model.heads; {self.width} is not one of "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from pe_bench.batch import Batch as Batch  # tasks also import it from this module
-from pe_bench.config import ModelConfig, TrainConfig
+from pe_bench.config import ModelConfig, TrainConfig, check_ids
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError, suggest
@@ -78,11 +78,18 @@ class Vocabulary:
         vocab_size: number of ids.
         digit_ids: tokens that are a single decimal digit.
         separator_ids: tokens that end a sentence or a line.
+
+    Raises:
+        InputError: an id is not in the vocabulary.
     """
 
     vocab_size: int
     digit_ids: tuple[int, ...] = ()
     separator_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("digit_ids", "separator_ids"):
+            check_ids(getattr(self, name), self.vocab_size, f"Vocabulary.{name}")
 
 
 @dataclass(frozen=True, kw_only=True)

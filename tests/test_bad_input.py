@@ -3,14 +3,17 @@
 import json
 import os
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from test_runner import TASK
 
 from pe_bench.cli import main
+from pe_bench.config import ModelConfig
+from pe_bench.errors import InputError
 from pe_bench.results.store import owner_of
 from pe_bench.system.sealed import write_sealed
+from pe_bench.task import Vocabulary
 
 ABSENT = "absent_folder"
 LONG = "x" * 300
@@ -277,3 +280,14 @@ def test_a_cache_that_cannot_be_written_to_is_named(
     assert main(args) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "cannot write to /proc/nope" in line and "with PE_BENCH_CACHE" in line
+
+
+@pytest.mark.parametrize("name", ["digit_ids", "separator_ids"])
+@pytest.mark.parametrize("wrong", [-1, 13, 500, "1", 1.5])
+@pytest.mark.parametrize("make", [ModelConfig, Vocabulary])
+def test_ids_are_in_the_vocabulary(make: Any, wrong: Any, name: str) -> None:
+    for right in ((), (0, 12)):
+        make(vocab_size=13, **{name: right})
+    expected = f"{name} has the token id {wrong!r}, but a vocabulary of 13 tokens has the ids 0 to"
+    with pytest.raises(InputError, match=expected):
+        make(vocab_size=13, **{name: (0, wrong)})

@@ -31,6 +31,9 @@ class Cache:
         device: device of the tensors.
         final_lengths: number of tokens of each finished row, (B,) on the CPU; None: `capacity`.
 
+    Raises:
+        InputError: the number of final lengths is wrong.
+
     Attributes:
         longest: number of tokens of the longest row, including new tokens.
         begun: whether a step has begun and not ended.
@@ -47,6 +50,11 @@ class Cache:
         self.capacity = capacity
         self.final_lengths = torch.full((batch,), capacity)
         if final_lengths is not None:
+            if final_lengths.shape != (batch,):
+                raise InputError(
+                    f"final_lengths are {tuple(final_lengths.shape)}, but must be {(batch,)}, one "
+                    "for each row"
+                )
             self.final_lengths = final_lengths
         self.tokens = torch.zeros(batch, capacity, dtype=torch.long, device=device)
         self.lengths = torch.zeros(batch, dtype=torch.long, device=device)
@@ -67,7 +75,15 @@ class Cache:
 
         The columns are None if the cache was empty. Each layer then calls `append`, and `end`
         finishes the step. S may be rounded up to a multiple of COLUMNS.
+
+        Raises:
+            InputError: the tokens have another number of rows.
         """
+        if len(tokens) != len(self.lengths):
+            raise InputError(
+                f"the cache has {len(self.lengths)} rows, not {len(tokens)}: make one for the rows "
+                "of the prompts, and call cache.select(rows) to keep some of them"
+            )
         new = tokens.shape[1]
         first = not self._buffers
         self._drop_unseen()
@@ -181,7 +197,13 @@ class Cache:
                 self._buffers[what] = F.pad(buffer, (0, 0, 0, more))
 
     def select(self, rows: Tensor) -> None:
-        """Keep the rows with these indices, (N,), in this order."""
+        """Keep the rows with these indices, (N,), in this order.
+
+        Raises:
+            InputError: these are not indices, but a mask or another tensor.
+        """
+        if rows.dim() != 1 or rows.is_floating_point() or rows.dtype == torch.bool:
+            raise InputError("select needs the indices of rows, such as torch.tensor([0, 2])")
         self.tokens = self.tokens[rows]
         self.lengths = self.lengths[rows]
         self.final_lengths = self.final_lengths[rows.cpu()]

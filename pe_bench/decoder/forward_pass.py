@@ -9,7 +9,7 @@ from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.block import Attention, AttentionOutput, Context
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.documents import Documents
-from pe_bench.decoder.token_positions import find_positions
+from pe_bench.decoder.token_positions import check_tokens, find_positions
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.positions import State
@@ -34,7 +34,7 @@ class ForwardPass:
         _check(encoding, tokens, cache, position_ids, final_lengths)
         self.encoding = encoding
         self.cache = cache
-        self.new = tokens.shape[1]
+        self.shape = tokens.shape
         self.documents: Documents | None = None
         self._ready = not encoding.overrides("embed")
         self._states: dict[int, State] = {}  # by layer
@@ -77,7 +77,7 @@ class ForwardPass:
             x: normalised input of the attention.
 
         Raises:
-            InputError: a call that the encoding needs is missing.
+            InputError: a call that the encoding needs is missing, or x has the wrong shape.
         """
         layer = attention.layer
         name = type(encoding).__name__
@@ -108,7 +108,7 @@ class ForwardPass:
             mlp_out: output of the MLP before it is added to the residual, (B, T, C).
 
         Raises:
-            InputError: no layer has been called.
+            InputError: no layer has been called, or a tensor has the wrong shape.
         """
         if self._last is None:
             raise InputError("update_state follows the MLP of a layer: call the layer first")
@@ -130,7 +130,7 @@ class ForwardPass:
         Without a cache it does nothing.
         """
         if self.cache is not None:
-            self.cache.end(self.new)
+            self.cache.end(self.shape[1])
 
     def _first(self, kind: int) -> int:
         """Return the first layer of a kind."""
@@ -138,6 +138,16 @@ class ForwardPass:
         return next(layer for layer in layers if self.encoding.kind_of(layer) == kind)
 
     def _split(self, x: Tensor) -> Tensor:
+        """Make each document a row: (B, T, C) -> (documents, t, C).
+
+        Raises:
+            InputError: the tensor has other rows or tokens than the pass.
+        """
+        if x.shape[:2] != self.shape:
+            raise InputError(
+                f"the pass has {tuple(self.shape)} tokens, but this tensor is {tuple(x.shape)}: "
+                "give a vector for each token"
+            )
         return x if self.documents is None else self.documents.split(x)
 
     def _join(self, x: Tensor) -> Tensor:
@@ -164,8 +174,7 @@ def _check(
     Raises:
         InputError: they do not fit.
     """
-    if tokens.dim() != 2 or tokens.is_floating_point():
-        raise InputError(f"tokens are ids of shape (B, T), not {tuple(tokens.shape)}")
+    check_tokens(tokens)
     if cache is not None:
         uncached = _name_uncached(encoding.layer_kinds)
         if uncached is not None:
@@ -177,11 +186,6 @@ def _check(
             raise InputError(
                 "position_ids do not work with a cache: give each document a row, padded on the "
                 "right, and call cache.truncate(lengths) after the prompts"
-            )
-        if len(cache.lengths) != len(tokens):
-            raise InputError(
-                f"the cache has {len(cache.lengths)} rows, not {len(tokens)}: make one for the "
-                "rows of the prompts, and call cache.select(rows) to keep some of them"
             )
         needed = cache.filled + tokens.shape[1]
         if needed > cache.capacity:

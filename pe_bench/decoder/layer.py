@@ -152,6 +152,11 @@ class AttentionLayer(nn.Module):
                     "call the layer with tokens=ids (B, T)"
                 )
             tokens = torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
+        elif tokens.shape != x.shape[:2]:
+            raise InputError(
+                f"tokens are {tuple(tokens.shape)}, but must be {tuple(x.shape[:2])}, one id for "
+                "each vector of x"
+            )
         ids = hooks.position_ids(self.encoding, tokens)  # (B or 1, T) or (B or 1, T, K)
         drawn = hooks.draw_positions(self.encoding, ids, torch.full((len(x),), x.shape[1]))
         is_arange = drawn is ids and not self.encoding.overrides("positions")

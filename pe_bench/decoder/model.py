@@ -21,7 +21,7 @@ from pe_bench.decoder.layer_checks import check_layers
 from pe_bench.decoder.losses import next_token_losses
 from pe_bench.decoder.norms import make_norm
 from pe_bench.decoder.oom_retry import retry_in_halves
-from pe_bench.decoder.token_positions import find_positions
+from pe_bench.decoder.token_positions import check_tokens, find_positions
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 
@@ -140,7 +140,8 @@ class Decoder(nn.Module):
             (B, T, vocab_size), see `logits`.
 
         Raises:
-            InputError: a position id is too large for the encoding.
+            InputError: a position id is too large for the encoding, or an argument has the
+                wrong shape.
         """
         return self.logits(
             self.hidden(tokens, cache, positions, backend, final_lengths=final_lengths)
@@ -206,6 +207,7 @@ class Decoder(nn.Module):
         final_lengths: Tensor | None,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
+        check_tokens(tokens)
         index, tokens_so_far = (None, tokens) if cache is None else cache.begin(tokens)
         if cache is not None:
             final_lengths = cache.final_lengths
@@ -315,7 +317,14 @@ class Decoder(nn.Module):
             final_lengths: as in `hidden`.
             scored: (N,) result of `scored_tokens`. Logits are computed only for these tokens.
                 None: for all tokens. (Finding them in targets on a GPU would synchronise.)
+
+        Raises:
+            InputError: targets have another shape than tokens.
         """
+        if targets.shape != tokens.shape:
+            raise InputError(
+                f"targets are {tuple(targets.shape)}, but must be {tuple(tokens.shape)}, as tokens"
+            )
         chunk = max(4096, LOGITS // self.config.vocab_size)
         hidden = self.hidden(tokens, backend=backend, final_lengths=final_lengths).flatten(0, 1)
         ids = targets.flatten().to(hidden.device)  # (B T,)

@@ -1,12 +1,23 @@
 """Position ids: from the encoding or from the caller."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pe_bench.decoder import hooks
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions
+
+
+def check_tokens(tokens: Tensor) -> None:
+    """Check the shape of token ids.
+
+    Raises:
+        InputError: they are not (B, T), or not whole numbers.
+    """
+    if tokens.dim() != 2 or tokens.is_floating_point():
+        raise InputError(f"tokens are ids of shape (B, T), not {tuple(tokens.shape)}")
 
 
 def find_positions(
@@ -28,8 +39,22 @@ def find_positions(
         final_lengths: (B,) lengths of the finished rows; None: S.
 
     Raises:
-        InputError: a position id is negative or too large for the encoding.
+        InputError: a position id is negative or too large for the encoding, or an argument has the
+            wrong shape.
     """
+    batch = len(tokens)
+    if given is not None:
+        if given.shape not in ((batch, length), (1, length)):
+            raise InputError(
+                f"positions are {tuple(given.shape)}, but must be {(batch, length)} or "
+                f"{(1, length)}, one for each token so far"
+            )
+        given = F.pad(given, (0, tokens.shape[1] - length))  # a cache may round S up
+    if final_lengths is not None and final_lengths.shape != (batch,):
+        raise InputError(
+            f"final_lengths are {tuple(final_lengths.shape)}, but must be {(batch,)}, one for each "
+            "row"
+        )
     own = hooks.position_ids(encoding, tokens)  # (B or 1, S) or (B or 1, S, K)
     if given is not None:
         ids, drawn, is_arange = _replace_ids(own, given), False, False

@@ -169,6 +169,7 @@ class Oracle(Decoder):
         self.encoding.prefix_consistent = prefix_consistent
         self.seen: list[tuple[int, ...]] = []
         nn.init.eye_(self.lm_head.weight)
+        self.eval()
 
     def hidden(self, tokens: Tensor, cache: Cache | None = None, *_: Any, **__: Any) -> Tensor:
         """Return the answers, one-hot: (B, T, vocab_size)."""

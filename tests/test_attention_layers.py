@@ -165,7 +165,7 @@ def test_activation_checkpointing_has_the_same_gradient() -> None:
 
 @pytest.mark.parametrize("spec", [UNCACHED, f"hybrid:local={UNCACHED.replace(',', ':')}"])
 def test_what_cannot_be_cached_is_refused_by_name(spec: str) -> None:
-    layers = pe_bench.AttentionLayers(CONFIG, pe_bench.load_encoding(spec))
+    layers = pe_bench.AttentionLayers(CONFIG, pe_bench.load_encoding(spec)).eval()
     with pytest.raises(pe_bench.InputError, match=r"^RoPE has no cache"):
         layers.begin(random_tokens(), cache=pe_bench.Cache(2, LENGTH))
 
@@ -185,7 +185,7 @@ def test_what_cannot_be_cached_is_refused_by_name(spec: str) -> None:
     ],
 )
 def test_arguments_that_do_not_fit(given: dict[str, Any], message: str) -> None:
-    layers = pe_bench.AttentionLayers(CONFIG, pe_bench.load_encoding("rope"))
+    layers = pe_bench.AttentionLayers(CONFIG, pe_bench.load_encoding("rope")).eval()
     cache = pe_bench.Cache(2, LENGTH) if given.pop("cache", None) else None
     with pytest.raises(pe_bench.InputError, match=message):
         layers.begin(random_tokens(), cache=cache, **given)
@@ -222,7 +222,7 @@ def test_one_hook_of_a_state_is_enough_to_need_it(hook: str) -> None:
 
 
 def test_a_pass_that_has_not_ended_is_not_overwritten() -> None:
-    layers = pe_bench.AttentionLayers(CONFIG, pe_bench.load_encoding("rope"))
+    layers = pe_bench.AttentionLayers(CONFIG, pe_bench.load_encoding("rope")).eval()
     cache = pe_bench.Cache(2, LENGTH)
     step = layers.begin(random_tokens(length=6), cache=cache)
     with pytest.raises(pe_bench.InputError, match=r"call end\(\)"):
@@ -240,3 +240,12 @@ def test_moved_layers_keep_their_encodings() -> None:
     second = layers.encoding.layer_kinds[1]
     assert layers.double()[1].encoding is second
     assert {p.dtype for p in second.parameters()} == {torch.float64}
+
+
+@pytest.mark.parametrize("spec", ["randpe:max=32", "hybrid:window=4"])
+def test_a_cache_needs_evaluation_mode(spec: str) -> None:
+    layers = pe_bench.AttentionLayers(CONFIG, pe_bench.load_encoding(spec))
+    tokens = torch.ones(1, 3, dtype=torch.long)
+    with pytest.raises(pe_bench.InputError, match="a cache needs evaluation mode"):
+        layers.begin(tokens, cache=pe_bench.Cache(1, 16))
+    layers.eval().begin(tokens, cache=pe_bench.Cache(1, 16))

@@ -176,6 +176,35 @@ def test_a_cache_grows_and_keeps_chosen_rows(spec: str) -> None:
     assert (cache.capacity, cache.filled, cache.lengths.tolist()) == (10, 10, [10, 10])
 
 
+@pytest.mark.parametrize("cls", [Counting, CountingUncached])
+def test_training_mode_is_refused(cls: type[Counting]) -> None:
+    """In training, an encoding may draw other positions in each step."""
+    model, calls = decoder(cls)
+    model.train()
+    with pytest.raises(InputError, match=r"generate needs evaluation mode: call model.eval\(\)"):
+        model.generate(PROMPTS, max_new_tokens=2)
+    with pytest.raises(InputError, match="log_likelihoods needs evaluation mode"):
+        log_likelihoods(model, [1], [[2]])
+    with pytest.raises(InputError, match="a cache needs evaluation mode"):
+        model(torch.tensor([[1]]), Cache(1, 4))
+    assert not calls
+
+
+@pytest.mark.parametrize("wrong", [-1, 50, 10**9])
+def test_ids_outside_the_vocabulary_are_refused(wrong: int) -> None:
+    model, _ = decoder()
+    expected = f"has the token id {wrong}, but a vocabulary of 50 tokens has the ids 0 to 49"
+    with pytest.raises(InputError, match=expected):
+        generate(model, [[1], [2, wrong]], max_new_tokens=2, end=NO_END)
+    with pytest.raises(InputError, match=expected):
+        log_likelihoods(model, [wrong], [[1]])
+    with pytest.raises(InputError, match=expected):
+        log_likelihoods(model, [1], [[1, wrong]])
+    if wrong != NO_END:
+        with pytest.raises(InputError, match=f"end {expected}"):
+            generate(model, [[1]], max_new_tokens=2, end=wrong)
+
+
 def test_an_empty_prompt_is_refused() -> None:
     with pytest.raises(InputError, match="begin it with BOS"):
         generate(decoder()[0], [[1], []], max_new_tokens=2, end=NO_END)

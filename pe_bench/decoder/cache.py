@@ -15,6 +15,20 @@ COLUMNS = {"cuda": 256}
 """Reads are rounded up to a multiple of this, because each new shape needs a new kernel plan."""
 
 
+def check_evaluation(training: bool, what: str) -> None:
+    """Check that a model is in evaluation mode, where all steps have the same random positions.
+
+    Args:
+        training: whether the model is in training mode.
+        what: beginning of the message, such as "a cache needs".
+
+    Raises:
+        InputError: the model is in training mode.
+    """
+    if training:
+        raise InputError(f"{what} evaluation mode: call model.eval() first")
+
+
 class Cache:
     """Keys, values and features of tokens, for each layer.
 

@@ -7,8 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from pe_bench.config import IGNORE
-from pe_bench.decoder.cache import Cache
+from pe_bench.config import IGNORE, check_ids
+from pe_bench.decoder.cache import Cache, check_evaluation
 from pe_bench.decoder.oom_retry import retry_in_halves
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
@@ -21,6 +21,7 @@ class LanguageModel(Protocol):
     """Interface that generation needs from a model; avoids a circular import with `Decoder`."""
 
     lm_head: nn.Linear
+    training: bool
 
     @property
     def encoding(self) -> Encoding: ...
@@ -108,17 +109,22 @@ def generate(
         prompts: token ids of each prompt, at least one.
         max_new_tokens: maximum number of new tokens per prompt. Encodings that need the length of
             the finished sequence get the length of the prompt plus this limit.
-        end: id that ends an answer; it is not returned.
+        end: id that ends an answer; it is not returned. -1: none.
         sampling: sampling options; None: greedy decoding, where ties go to the smallest id.
 
     Returns:
         The new ids of each prompt.
 
     Raises:
-        InputError: a prompt is empty, too long for the encoding, or does not consist of token ids.
+        InputError: the model is in training mode, or a prompt is empty, too long for the encoding,
+            or does not consist of token ids.
         NotFiniteError: logits are not finite.
     """
-    prompts = [_token_ids(prompt) for prompt in prompts]
+    check_evaluation(model.training, "generate needs")
+    vocabulary = model.lm_head.out_features
+    prompts = [_token_ids(prompt, vocabulary) for prompt in prompts]
+    if end != -1:
+        check_ids([end], vocabulary, "end")
     if max_new_tokens < 0:
         raise InputError(f"max_new_tokens must not be negative, but is {max_new_tokens}")
     if not all(prompts):
@@ -136,11 +142,11 @@ def generate(
     return [answer for part in parts for answer in part]
 
 
-def _token_ids(tokens: Sequence[int]) -> list[int]:
+def _token_ids(tokens: Sequence[int], vocabulary: int) -> list[int]:
     """Return a list, a tensor or an array of token ids as a list.
 
     Raises:
-        InputError: an element is not a whole number.
+        InputError: an element is not an id of the vocabulary.
     """
     given = tokens.tolist() if hasattr(tokens, "tolist") else tokens
     if not isinstance(given, Sequence) or isinstance(given, str):
@@ -148,6 +154,7 @@ def _token_ids(tokens: Sequence[int]) -> list[int]:
     ids = [token.item() if hasattr(token, "item") else token for token in given]
     if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
         raise InputError("prompts and continuations consist of token ids, which are whole numbers")
+    check_ids(ids, vocabulary, "a prompt or continuation")
     return ids
 
 
@@ -158,12 +165,14 @@ def log_likelihoods(
     """Return the log-probability in nats of each continuation, summed over its tokens.
 
     Raises:
-        InputError: the prompt is empty, or does not consist of token ids, or a continuation
-            does not.
+        InputError: the model is in training mode, or the prompt is empty, or does not consist of
+            token ids, or a continuation does not.
         NotFiniteError: a log-probability is NaN.
     """
-    prompt = _token_ids(prompt)
-    continuations = [_token_ids(each) for each in continuations]
+    check_evaluation(model.training, "log_likelihoods needs")
+    vocabulary = model.lm_head.out_features
+    prompt = _token_ids(prompt, vocabulary)
+    continuations = [_token_ids(each, vocabulary) for each in continuations]
     if not prompt:
         raise InputError("an empty prompt predicts nothing: begin it with BOS")
     if not continuations:

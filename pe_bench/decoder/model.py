@@ -15,7 +15,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.block import Block, Context, run_block, run_checkpointed
-from pe_bench.decoder.cache import Cache
+from pe_bench.decoder.cache import Cache, check_evaluation
 from pe_bench.decoder.generation import Sampling, generate
 from pe_bench.decoder.layer_checks import check_layers
 from pe_bench.decoder.losses import next_token_losses
@@ -140,8 +140,8 @@ class Decoder(nn.Module):
             (B, T, vocab_size), see `logits`.
 
         Raises:
-            InputError: a position id is too large for the encoding, or an argument has the
-                wrong shape.
+            InputError: a position id is too large for the encoding, an argument has the wrong
+                shape, or there is a cache in training mode.
         """
         return self.logits(
             self.hidden(tokens, cache, positions, backend, final_lengths=final_lengths)
@@ -208,6 +208,8 @@ class Decoder(nn.Module):
         weights: list[Tensor] | None = None,
     ) -> Tensor:
         check_tokens(tokens)
+        if cache is not None:
+            check_evaluation(self.training, "a cache needs")
         index, tokens_so_far = (None, tokens) if cache is None else cache.begin(tokens)
         if cache is not None:
             final_lengths = cache.final_lengths
@@ -260,8 +262,7 @@ class Decoder(nn.Module):
             InputError: the model is in training mode, the weights would be more than WEIGHTS
                 numbers, or a position id is too large for the encoding.
         """
-        if self.training:
-            raise InputError("attention weights need evaluation mode: call model.eval() first")
+        check_evaluation(self.training, "attention weights need")
         rows, length = tokens.shape
         numbers = self.config.layers * rows * self.config.heads * length**2
         if numbers > WEIGHTS:

@@ -150,7 +150,7 @@ def describe(summary: TaskSummary) -> str:
         f"Out of distribution; means of {_any_of(seeds)} seeds; models of {_range(sizes)} "
         f"parameters. {describe_search(summary)} Mean score: 0 is the best baseline (lower scores "
         f"are clipped), 1 is the ceiling; the {families} families have equal weight. In "
-        "brackets: seeds that learned the task, if not all did."
+        "brackets: seeds that learned, if not all."
     )
     if WINDOWED in shown:
         how += (

@@ -34,7 +34,8 @@ from torch import Tensor, nn
 
 from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
-from pe_bench.positions import Positions, State, random_ids, separable_matrix
+from pe_bench.positions import Positions, State, separable_matrix
+from pe_bench.random_ids import random_ids
 from pe_bench.visibility import EVERYTHING, Visibility
 
 EVAL_SAMPLES = 4  # frozen draws of random ids; evaluation averages over them

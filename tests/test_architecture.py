@@ -16,7 +16,7 @@ LEVELS = [
     {"errors"},
     {"option_table"},
     {"system", "config", "visibility", "batch"},
-    {"results", "registry", "positions"},
+    {"results", "registry", "positions", "random_ids"},
     {"stats"},
     {"encoding"},
     {"layers"},

@@ -12,7 +12,8 @@ from pe_bench.checks.subject import CONFIG
 from pe_bench.config import ModelConfig
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
-from pe_bench.positions import Positions, in_order, random_ids
+from pe_bench.positions import Positions, in_order
+from pe_bench.random_ids import random_ids
 from pe_bench.registry import plugins
 
 SHAPE = ModelConfig(layers=3, heads=2, width=8, mlp_width=8, vocab_size=9, train_length=6)

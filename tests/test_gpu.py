@@ -31,7 +31,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import StatefulEncoding
 from pe_bench.errors import InputError
 from pe_bench.layers import Layers
-from pe_bench.positions import random_ids
+from pe_bench.random_ids import random_ids
 from pe_bench.registry import plugins
 from pe_bench.runs import memory
 from pe_bench.runs.options import RunOptions

@@ -13,7 +13,8 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.layers import Layers
-from pe_bench.positions import Positions, random_ids
+from pe_bench.positions import Positions
+from pe_bench.random_ids import random_ids
 from pe_bench.registry import plugins
 from pe_bench.wrapper import Wrapper
 

@@ -117,7 +117,7 @@ def test_a_larger_vocabulary_costs_more() -> None:
             assert vars(getattr(one, name)) == pytest.approx(vars(getattr(other, name)))
         assert one.kept == pytest.approx(other.kept, rel=0.01) and one.cached == other.cached
     assert model_cost._few_words(SHAPE) == 65 and model_cost._few_words(few) == 65
-    assert model_cost._few_words(SHAPE.changed(vocab_size=9)) == 9
+    assert model_cost._few_words(SHAPE.changed(vocab_size=11)) == 11
     assert model_cost._few_words(SHAPE.changed(digit_ids=(3, 99))) == 100
 
 

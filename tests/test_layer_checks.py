@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from pe_bench.checks.before_run import find_fault
 from pe_bench.config import ModelConfig
@@ -199,7 +200,8 @@ class Table(Encoding):
 
 
 def test_positions_without_values_are_not_compared() -> None:
-    with without_memory():
-        Decoder(SHAPE, Table)
+    for without_values in (without_memory, FakeTensorMode):
+        with without_values():
+            Decoder(SHAPE, Table)
     with pytest.raises(FaultyPlugin, match=r"Table.positions differs"):
         Decoder(SHAPE, Table)

@@ -63,7 +63,8 @@ class _Blocked(torch.autograd.Function):
         q, k, v = inputs[:3]
         out: Tensor = v.new_empty(*q.shape[:3], v.shape[3])  # (B, H, T, E)
         hooks = (terms.bias, terms.product, terms.rewrite, terms.normalise)
-        numbers = RandomNumbers(q.device) if any(hooks) else None
+        may_draw = any(hooks) and any(ctx.needs_input_grad) and type(q) is Tensor  # not fake
+        numbers = RandomNumbers(q.device) if may_draw else None
         for block in blocks(q, k, terms):
             scores = block.logits(terms, block.parts(inputs))  # (B, H, t, s)
             weights = terms.attention_weights(block.mask_(scores)).to(v.dtype)  # (B, H, t, s)

@@ -338,7 +338,7 @@ def test_wrong_points_are_refused(point: EvalPoint, message: str, tmp_path: Path
         make_task(Wrong, tmp_path).train_length  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["in-distribution", "one-out-of-distribution", "very-far"])
+@pytest.mark.parametrize("name", ["in-distribution", "one-out-of-distribution", "far"])
 def test_a_group_is_no_split(name: str, tmp_path: Path) -> None:
     class Groups(Echo):
         def eval_points(self, subset: str) -> list[EvalPoint]:

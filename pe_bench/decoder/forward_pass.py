@@ -7,7 +7,7 @@ from torch import Tensor
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.block import Attention, AttentionOutput, Context
-from pe_bench.decoder.cache import Cache, check_evaluation
+from pe_bench.decoder.cache import Cache, check_cache_mode
 from pe_bench.decoder.documents import Documents
 from pe_bench.decoder.token_positions import check_tokens, find_positions
 from pe_bench.encoding import Encoding
@@ -176,7 +176,7 @@ def _check(
     """
     check_tokens(tokens)
     if cache is not None:
-        check_evaluation(encoding.layer_kinds[0].training, "a cache needs")
+        check_cache_mode(encoding.layer_kinds)
         uncached = _name_uncached(encoding.layer_kinds)
         if uncached is not None:
             raise InputError(

@@ -15,7 +15,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.block import Block, Context, run_block, run_checkpointed
-from pe_bench.decoder.cache import Cache, check_evaluation
+from pe_bench.decoder.cache import Cache, check_cache_mode, check_evaluation
 from pe_bench.decoder.generation import Sampling, generate
 from pe_bench.decoder.layer_checks import check_layers
 from pe_bench.decoder.losses import next_token_losses
@@ -209,7 +209,7 @@ class Decoder(nn.Module):
     ) -> Tensor:
         check_tokens(tokens)
         if cache is not None:
-            check_evaluation(self.training, "a cache needs")
+            check_cache_mode(self.encoding.layer_kinds)
         index, tokens_so_far = (None, tokens) if cache is None else cache.begin(tokens)
         if cache is not None:
             final_lengths = cache.final_lengths

@@ -73,11 +73,11 @@ def ratio(
         length, second_axis: position of the row on the axes of the task.
         resamples: number of bootstrap resamples of clusters for the interval; 0: the normal
             interval.
-        percent: whether the values are percentages, so that the interval ends at 100; None: as in
+        percent: whether 100 is the largest value, so that the interval ends there; None: as in
             `METRICS`.
     """
     if percent is None:
-        percent = describe_metric(metric).is_percent
+        percent = describe_metric(metric).ends_at_100
     above, below = sum_clusters([numerators, denominators], clusters)  # (C,) each
     count = len(above)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

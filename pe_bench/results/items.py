@@ -104,10 +104,10 @@ class Items:
         items: the number of independent items that would give the standard error over clusters.
 
         Args:
-            metric: the metric of the values, which says whether they are percentages; None: as in
+            metric: the metric of the values, which says whether 100 is the largest one; None: as in
                 `METRICS`.
         """
-        percent = (metric or describe_metric(self.metric)).is_percent
+        percent = (metric or describe_metric(self.metric)).ends_at_100
         if self.combine != "mean":
             return self._jackknifed()
         found = ratio(
@@ -202,7 +202,12 @@ def average_draws(
     means = []
     for row in average(rows):
         key = RowKey(row.subset, row.metric, row.length, row.second_axis)
-        means.append(replace(row, value=values.get(key, row.value)))
+        value = values.get(key, row.value)
+        # The mean interval can lie beside a value of averaged scores, which is not their mean.
+        low, high = np.fmin(row.ci_low, value), np.fmax(row.ci_high, value)
+        if not math.isnan(row.ci_low):
+            row = replace(row, ci_low=float(low), ci_high=float(high))
+        means.append(replace(row, value=value))
     return means, averaged
 
 

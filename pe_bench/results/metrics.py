@@ -32,6 +32,14 @@ class Metric:
         return self.unit == "%"
 
     @property
+    def ends_at_100(self) -> bool:
+        """Whether 100 is the largest value: of percentages, unless lower ones are better.
+
+        An error rate can be above 100 %.
+        """
+        return self.is_percent and self.higher_is_better is not False
+
+    @property
     def arrow(self) -> str:
         """An arrow that points to better values; empty without a direction."""
         return ARROWS[self.higher_is_better]

@@ -29,7 +29,7 @@ class BatchStream:
     def __call__(self, step: int) -> Batch:
         self.requested += 1
         batch = self.task.batches.batch(self.subset, self.seed, self.task.first_step + step)
-        longest, declared = batch.tokens.shape[1], self.task.task.train_length
+        longest, declared = batch.tokens.shape[1], self.task.batches.train_length
         if longest > declared:
             raise InputError(
                 f"the batch of step {step} has {longest} tokens and `train_length` is {declared}, "

@@ -59,7 +59,7 @@ def check_points(points: Sequence[EvalPoint], subset: str) -> None:
 def _check_groups(point: EvalPoint, subset: str) -> None:
     """Check that the groups of a point are not those of its split, and that none occurs twice."""
     for group, count in Counter(point.groups).items():
-        if group in SPLITS or group.endswith(tuple(f"-{split}" for split in SPLITS)):
+        if group in SPLITS or group in [f"{subset}-{split}" for split in SPLITS]:
             raise InputError(
                 f"{subset} has a point in the group '{group}', the name of the mean of a split: "
                 "name the group differently and give the point its `split`"

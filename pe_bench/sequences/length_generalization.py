@@ -359,7 +359,9 @@ class LengthGeneralizationTask(Task):
             for point in self.eval_points(subset):
                 name = "far_items_sha256" if point.split == FAR else "items_sha256"
                 digest = digests.setdefault(name, hashlib.sha256())
-                for array in self.items(subset, point).batch():
+                items = self.items(subset, point)
+                self._check_length(subset, items)
+                for array in items.batch():
                     digest.update(str(tuple(array.shape)).encode())
                     digest.update(array.numpy().astype("<i4").tobytes())
         return {name: digest.hexdigest() for name, digest in digests.items()}
@@ -409,16 +411,23 @@ class LengthGeneralizationTask(Task):
             )
         return found
 
-    def _measured(self, model: Decoder, subset: str, points: list[EvalPoint]) -> dict[str, Any]:
-        """Return the journal entry of points of one length."""
-        items = [self.items(subset, point) for point in points]
-        longest = max(int(each.lengths.max()) for each in items)
+    def _check_length(self, subset: str, items: Sequences) -> None:
+        """Check that no item is longer than the task declares.
+
+        Raises:
+            InputError: an item is longer.
+        """
+        longest = int(items.lengths.max())
         if longest > self.max_far_tokens:
             raise InputError(
                 f"items of {subset} have {longest} tokens and `max_eval_tokens` is "
                 f"{self.max_far_tokens}, for which encodings are made: the points with the largest "
                 "`length` must have the longest rows"
             )
+
+    def _measured(self, model: Decoder, subset: str, points: list[EvalPoint]) -> dict[str, Any]:
+        """Return the journal entry of points of one length."""
+        items = [self.items(subset, point) for point in points]
         content: dict[str, Any] = {}
         scores: Sequence[Scores | None]
         try:

@@ -142,7 +142,9 @@ class Summary:
 
     def _status(self, name: str, groups: Groups) -> Status:
         """Return the status of a mean."""
-        extrapolates = name.endswith((OOD, FAR))
+        extrapolates = name in (OOD, FAR)
+        if self.each_subset:
+            extrapolates |= name in [f"{s}-{split}" for s in self.points for split in (OOD, FAR)]
         expected = self.expected if extrapolates else self._own_counts
         if len(groups[name]) != expected[name]:
             return "partial"

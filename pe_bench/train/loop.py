@@ -319,7 +319,11 @@ class GradientAccumulator:
         tokens_on_device = batch.tokens.to(self.fabric.device, non_blocking=True)  # (B, T)
         count = (batch.targets != IGNORE).sum()
         if not count:
-            raise InputError(f"the batch of step {step} has no target, so it trains nothing")
+            sentence = f"the batch of step {step} has no target, so it trains nothing"
+            if not step:
+                raise InputError(sentence)
+            console.warn(sentence)
+        count = count.clamp(min=1)
         total = torch.zeros((), device=self.fabric.device)
         is_out_of_memory = False
         micro_batches = zip(tokens_on_device.split(rows), batch.targets.split(rows), strict=True)

@@ -221,6 +221,13 @@ def test_what_the_page_says_about_absolute_positions(page: ModuleType) -> None:
     assert sinusoidal.significant and not learned.significant
     assert f"`tape` is better than `sinusoidal` (p = {sinusoidal.p_value:.3f})" in text
     assert f"from `learned` (p = {learned.p_value:.3f})" in text
+    learned, sinusoidal = compare(scores_of(tables["addition"], names), pairs)
+    assert learned.significant and learned.value > 0 and not sinusoidal.significant
+    assert (
+        f"`tape` is better than `learned` (p = {learned.p_value:.3f}) and does not differ "
+        f"significantly from `sinusoidal` (p = {sinusoidal.p_value:.3f})"
+    ) in text
+    assert {"tape", "learned", "sinusoidal"} <= rates(tables["addition"])["1e-3"]
     unigram = perplexity.ranking.baselines["unigram table"]
     assert min(perplexity.ranking.means[name] for name in names) > unigram
     lengths = tables["passkey"].numbers("passkey-length", "exact_match")

@@ -365,7 +365,7 @@ def test_a_shorter_point_with_longer_rows_is_refused(tmp_path: Path) -> None:
 
     task = make_task(Longer, tmp_path)
     with pytest.raises(InputError, match="items of one have 20 tokens and `max_eval_tokens` is"):
-        measure(task, echo({0: 9, 1: 9}), tmp_path)
+        task.provenance()
 
 
 @pytest.mark.parametrize("name", ["point_metrics", "headline"])

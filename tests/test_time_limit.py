@@ -7,7 +7,7 @@ from test_runner import TASK, Toy, record
 from test_runner import toy as toy  # a fixture
 
 from pe_bench.errors import TimedOut
-from pe_bench.grid.executors import serial
+from pe_bench.grid.executors import execute_run
 from pe_bench.results.journal import Journal
 from pe_bench.system.time_limit import TimeLimit
 
@@ -33,7 +33,7 @@ class Clock:
 @pytest.fixture
 def a_minute_per_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run has its own clock."""
-    monkeypatch.setattr(serial, "TimeLimit", lambda minutes: TimeLimit(minutes, Clock()))
+    monkeypatch.setattr(execute_run, "TimeLimit", lambda minutes: TimeLimit(minutes, Clock()))
 
 
 def test_the_limit_begins_with_start() -> None:

@@ -81,7 +81,8 @@ def _has_other_buffers(one: Encoding, other: Encoding) -> bool:
     """Return whether the buffers of two layers differ."""
     buffers = dict(other.named_buffers())
     for name, buffer in one.named_buffers():
-        if not buffer.is_meta and name in buffers and not torch.equal(buffer, buffers[name]):
+        has_values = type(buffer) is Tensor and not buffer.is_meta
+        if has_values and name in buffers and not torch.equal(buffer, buffers[name]):
             return True
     return False
 

@@ -360,7 +360,7 @@ class LengthGeneralizationTask(Task):
                 name = "far_items_sha256" if point.split == FAR else "items_sha256"
                 digest = digests.setdefault(name, hashlib.sha256())
                 items = self.items(subset, point)
-                self._check_length(subset, items)
+                self._check_length(subset, point, items)
                 for array in items.batch():
                     digest.update(str(tuple(array.shape)).encode())
                     digest.update(array.numpy().astype("<i4").tobytes())
@@ -411,18 +411,19 @@ class LengthGeneralizationTask(Task):
             )
         return found
 
-    def _check_length(self, subset: str, items: Sequences) -> None:
+    def _check_length(self, subset: str, point: EvalPoint, items: Sequences) -> None:
         """Check that no item is longer than the task declares.
 
         Raises:
             InputError: an item is longer.
         """
         longest = int(items.lengths.max())
-        if longest > self.max_far_tokens:
+        declared = self.max_far_tokens if point.split == FAR else self.max_eval_tokens
+        if longest > declared:
             raise InputError(
-                f"items of {subset} have {longest} tokens and `max_eval_tokens` is "
-                f"{self.max_far_tokens}, for which encodings are made: the points with the largest "
-                "`length` must have the longest rows"
+                f"items of {subset} have {longest} tokens and `max_eval_tokens` is {declared}, for "
+                "which encodings are made: the points with the largest `length` must have the "
+                "longest rows"
             )
 
     def _measured(self, model: Decoder, subset: str, points: list[EvalPoint]) -> dict[str, Any]:

@@ -20,6 +20,8 @@ from pe_bench.results.items import (
     write_items,
 )
 from pe_bench.results.measurement import Measurement
+from pe_bench.results.metrics import Metric
+from pe_bench.results.row_checks import check_rows
 
 SHARE = Items("a", "accuracy", np.array([100.0, 0, 100, 100]), length=3, groups=(RowKey("all"),))
 RATIO = Items("b", "accuracy", np.array([100.0, 300]), np.array([2.0, 4]), groups=(RowKey("all"),))
@@ -165,3 +167,24 @@ def test_clusters_may_be_hashes_of_64_bits(tmp_path: Path) -> None:
     same = hashes[:, None] == hashes
     assert np.array_equal(read.clusters[:, None] == read.clusters, same)
     assert recompute([read]) == recompute([cell])
+
+
+def test_an_averaged_value_is_in_its_interval() -> None:
+    """The perplexity of averaged scores is below the mean perplexity."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(4, 0.05, 400)
+    draws = [
+        Items("a", "perplexity", base + rng.normal(0, 0.8, 400), combine="exp") for _ in "abcd"
+    ]
+    (row,), _ = average_draws([[draw.row()] for draw in draws], [[draw] for draw in draws])
+    assert row.ci_low <= row.value <= row.ci_high
+    check_rows([row], {})
+
+
+@pytest.mark.parametrize(("better", "largest"), [(False, 150.0), (True, 100.0)])
+def test_an_error_rate_can_be_above_one_hundred(better: bool, largest: float) -> None:
+    metric = Metric("word error rate", "%", higher_is_better=better)
+    values = np.array([largest - 20, largest])
+    row = Items("a", "wer", values).row(metric)
+    assert (row.ci_high > 100) == (not better)
+    check_rows([row], {"wer": metric})

@@ -1,5 +1,6 @@
 """Encodings are refused if their layers do not fit together or into the decoder."""
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from pe_bench.decoder.attention_layers import AttentionLayers
 from pe_bench.decoder.empty import without_memory
 from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.decoder.model import Decoder
+from pe_bench.decoder.unsaved import find_unsaved
 from pe_bench.encoding import Encoding
 from pe_bench.errors import FaultyPlugin
 from pe_bench.layers import Layers
@@ -205,3 +207,41 @@ def test_positions_without_values_are_not_compared() -> None:
             Decoder(SHAPE, Table)
     with pytest.raises(FaultyPlugin, match=r"Table.positions differs"):
         Decoder(SHAPE, Table)
+
+
+class RandomBuffer(Encoding):
+    """Draws positions from a saved random buffer, which each layer has; the first one is used."""
+
+    shared = False
+
+    def __init__(self, model: ModelConfig, layer: int = 0) -> None:
+        super().__init__(model, layer)
+        self.order: Tensor
+        self.register_buffer("order", torch.randperm(200))
+
+    def draw_positions(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        return self.order[None, : ids.shape[1]].sort().values
+
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + self.order[positions.query][..., None] / 200  # (B, T, C)
+
+
+def test_saved_random_buffers_may_differ_between_layers() -> None:
+    Decoder(SHAPE, RandomBuffer)
+    assert find_unsaved(RandomBuffer, SHAPE) is None
+
+
+class Views(Encoding):
+    def __init__(self, model: ModelConfig, layer: int = 0) -> None:
+        super().__init__(model, layer)
+        self.weight = nn.Parameter(torch.randn(4))
+        self.views = [self.weight[:2]]
+        self.by_head = {0: self.weight}
+        self.number = next(COUNTER)
+
+
+COUNTER = itertools.count()
+
+
+def test_views_of_saved_tensors_and_counters_are_not_random() -> None:
+    assert find_unsaved(Views, SHAPE) is None

@@ -173,9 +173,7 @@ def test_an_averaged_value_is_in_its_interval() -> None:
     """The perplexity of averaged scores is below the mean perplexity."""
     rng = np.random.default_rng(0)
     base = rng.normal(4, 0.05, 400)
-    draws = [
-        Items("a", "perplexity", base + rng.normal(0, 0.8), combine="exp") for _ in "abcd"
-    ]
+    draws = [Items("a", "perplexity", base + rng.normal(0, 0.8), combine="exp") for _ in "abcd"]
     (row,), _ = average_draws([[draw.row()] for draw in draws], [[draw] for draw in draws])
     mean = np.mean([draw.row().ci_low for draw in draws])
     assert row.ci_low == row.value < mean and row.value < row.ci_high

@@ -152,7 +152,10 @@ class ModelConfig:
 
 
 ROUNDING_ONLY = ("save_every", "micro_batch", "recompute")
-"""Options of training that change numbers by rounding at most, or random ids drawn in training."""
+"""Options of training that change numbers by rounding at most.
+
+`micro_batch` also changes the random position ids that training draws.
+"""
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def _find_leak(subject: Subject) -> str | None:
         alone = layer_outputs(model, tokens[:1])
         together = [outputs[:1] for outputs in layer_outputs(model, tokens)]
         leak = first_difference(together, alone, "another row of a batch changes the outputs")
-    return leak and f"its results would be wrong: {leak}; correct that, and see pe-bench check"
+    return leak and f"its results would be wrong: {leak}; see pe-bench check"
 
 
 def _find_dependence_on_length(subject: Subject) -> str | None:

@@ -86,7 +86,7 @@ def card(name: str) -> list[str]:
     ]
 
 
-def places_of(plugin: Plugin) -> list[str]:
+def list_actions(plugin: Plugin) -> list[str]:
     """Return the places where an encoding acts: hooks that change a forward pass."""
     subject = Subject(plugin.make)
     model = subject.model()
@@ -111,7 +111,7 @@ def backends_of(plugin: Plugin) -> list[Backend]:
 
 def _acts_on(variants: Mapping[str, Plugin]) -> str:
     """Return the places where an encoding acts by default, then those that need an option."""
-    places = {option: places_of(variant) for option, variant in variants.items()}
+    places = {option: list_actions(variant) for option, variant in variants.items()}
     words = [*places[""]] or ["nothing"]
     for place in dict.fromkeys(PLACES.values()):
         options = [option for option, found in places.items() if place in found]

@@ -6,7 +6,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any
 
 from pe_bench.checks.subject import CONFIG
-from pe_bench.commands.encoding_table import FACTS, align, places_of
+from pe_bench.commands.encoding_table import FACTS, align, list_actions
 from pe_bench.config import ModelConfig
 from pe_bench.errors import CRASHES, InputError, describe_error
 from pe_bench.registry import plugins
@@ -87,7 +87,7 @@ def _facts(plugin: Plugin) -> str:
     """Return the hooks and declared facts of an encoding, or the error if it cannot be made."""
     try:
         encoding = plugin.make(CONFIG, 0)
-        lines = [f"Acts on {', '.join(places_of(plugin)) or 'nothing'} by default."]
+        lines = [f"Acts on {', '.join(list_actions(plugin)) or 'nothing'} by default."]
     except Exception as error:
         return f"It cannot be run: {describe_error(error)}."
     declared = []

@@ -55,10 +55,9 @@ def make_size_chart(ladder: Ladder) -> CurveChart:
             series.setdefault(encoding, []).append(point)
     x_limits = layout.pad(sizes[0], sizes[-1], log=True, by=0.1)
     limits = {CEILING: 100.0} if percent else {}
-    kinds = ["chance", "best baseline"][
-        -len(last.ranking.shown_baselines) :
-    ]  # chance may be the best
-    for kind, name in zip(kinds, last.ranking.shown_baselines, strict=False):
+    shown = last.ranking.shown_baselines
+    kinds = ["chance", "best baseline"][-len(shown) :]  # chance may be the best
+    for kind, name in zip(kinds, shown, strict=False):
         limits[f"{kind} ({name})"] = last.ranking.baselines[name]
     baselines = []
     for name, y in limits.items():

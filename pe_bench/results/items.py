@@ -231,7 +231,7 @@ def write_items(
     groups = []
     for cell in items:
         groups.append([key._asdict() for key in cell.groups])
-    table["groups"] = pa.array(groups, pa.list_(_place_type(pa)))
+    table["groups"] = pa.array(groups, pa.list_(_row_key_type(pa)))
     table["scores"] = [cell.values.reshape(len(cell), -1).shape[1] for cell in items]
     flat = [np.asarray(cell.values, np.float32).ravel() for cell in items]
     table["values"] = pa.array(flat, pa.list_(pa.float32()))
@@ -286,7 +286,7 @@ def read_labelled_items(
     texts = [(name, pa.string()) for name in (*names, "subset", "metric", "second_axis", "combine")]
     numbers = [("length", pa.int64()), ("scores", pa.int64()), ("values", pa.list_(pa.float32()))]
     arrays = [("weights", pa.list_(pa.float32())), ("clusters", pa.list_(pa.int32()))]
-    groups = ("groups", pa.list_(_place_type(pa)))
+    groups = ("groups", pa.list_(_row_key_type(pa)))
     schema = pa.schema([*texts, *numbers, *arrays, groups])
     table = read_table(path, schema, ["length", "weights", "clusters"])
     try:
@@ -370,6 +370,6 @@ def _labels(items: Items) -> tuple[Any, ...]:
     return (items.key, items.groups, items.combine)
 
 
-def _place_type(pa: Any) -> Any:
+def _row_key_type(pa: Any) -> Any:
     texts = {name: pa.string() for name in ("subset", "metric", "second_axis")}
     return pa.struct([*texts.items(), ("length", pa.int64())])

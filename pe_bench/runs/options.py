@@ -106,7 +106,9 @@ class RunOptions:
     cache: Path = field(
         default_factory=cache_folder, metadata={"set_by": "the environment variable PE_BENCH_CACHE"}
     )
-    for_earlier_phase: bool = field(default=False, metadata={"set_by": "for_start"})
+    for_earlier_phase: bool = field(
+        default=False, metadata={"set_by": "the task that starts from another one"}
+    )
 
     def for_start(self) -> "RunOptions":
         """Return the options for a task that only provides the start of another one.

@@ -242,7 +242,7 @@ def test_moved_layers_keep_their_encodings() -> None:
     assert {p.dtype for p in second.parameters()} == {torch.float64}
 
 
-@pytest.mark.parametrize("spec", ["randpe:max=32", "hybrid:window=4"])
+@pytest.mark.parametrize("spec", ["randpe:max=32", "alibi:train_positions=random"])
 def test_a_cache_needs_evaluation_mode(spec: str) -> None:
     layers = pe_bench.AttentionLayers(CONFIG, pe_bench.load_encoding(spec))
     tokens = torch.ones(1, 3, dtype=torch.long)

@@ -185,9 +185,24 @@ def test_training_mode_is_refused(cls: type[Counting]) -> None:
         model.generate(PROMPTS, max_new_tokens=2)
     with pytest.raises(InputError, match="log_likelihoods needs evaluation mode"):
         log_likelihoods(model, [1], [[2]])
-    with pytest.raises(InputError, match="a cache needs evaluation mode"):
-        model(torch.tensor([[1]]), Cache(1, 4))
     assert not calls
+
+
+@pytest.mark.parametrize("how", ["contiguous", "offset", "random"])
+def test_a_cache_in_training_mode(how: str) -> None:
+    """It is refused if positions are drawn, since its keys would have those of other draws."""
+
+    def make(model: ModelConfig, layer: int = 0) -> Sinusoidal:
+        return Sinusoidal(model, layer, train_positions=how)
+
+    shape = ModelConfig(layers=1, width=32, mlp_width=48, vocab_size=50)
+    model = Decoder(shape, make).train()
+    tokens = torch.tensor([[1]])
+    if how == "contiguous":
+        assert model(tokens, Cache(1, 4)).isfinite().all()
+    else:
+        with pytest.raises(InputError, match="a cache needs evaluation mode"):
+            model(tokens, Cache(1, 4))
 
 
 @pytest.mark.parametrize("wrong", [-1, 50, 10**9])

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -154,9 +155,14 @@ def test_the_hyperparameters_that_were_tuned(results: Results) -> None:
     for task in ("addition", "copying", "mqar", "passkey", "perplexity", "probes", "recall"):
         for record in results.table(Claim(task, "")).records:
             assert record.tuning is not None
-            tried = record.tuning["task"]["tried"]
+            # One choice for the task, or one for each subset.
+            tried = [trial for choice in record.tuning.values() for trial in choice["tried"]]
             if any(trial.get("value") is not None for trial in tried):
                 tuned.setdefault(record.encoding, set()).add(task)
+    count = Counter(task for tasks in tuned.values() for task in tasks)
+    assert count == {
+        "perplexity": 9, "recall": 4, "probes": 4, "mqar": 3, "copying": 2, "passkey": 1
+    }  # fmt: skip
     assert tuned["alibi"] == {"mqar", "perplexity", "recall"}
     assert tuned["rope"] == tuned["tape"] == {"perplexity", "recall"}
 

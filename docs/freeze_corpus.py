@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pe_bench.system.files import write_atomic
-from pe_bench.text.corpus import PYTHON_FOLDER, TextFile, stdlib_corpus
+from pe_bench.text.builtin_corpora import PYTHON_FOLDER, stdlib_corpus
+from pe_bench.text.text_files import TextFile
 
 VERSION = "3.11.7"
 BYTES = range(4 * 1024, 64 * 1024 + 1)  # of a document

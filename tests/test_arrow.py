@@ -26,7 +26,7 @@ def refuse(*address):
 socket.socket.connect = socket.getaddrinfo = refuse
 from pe_bench.tasks.perplexity.tokenized_corpus import corpus_tokens
 from pe_bench.tasks.scrolls.documents import open_split
-from pe_bench.text.corpus import folder_corpus
+from pe_bench.text.folder_corpus import folder_corpus
 from pe_bench.text.tokenizer import ByteTokenizer
 
 folder, cache = map(Path, sys.argv[1:])

@@ -15,19 +15,17 @@ from pyarrow import parquet
 from scripts import load_script
 
 from pe_bench.errors import InputError
-from pe_bench.text.corpus import (
+from pe_bench.text.builtin_corpora import (
     PYTHON_FINGERPRINT,
     PYTHON_FOLDER,
     STDLIB_TEST,
     STDLIB_TRAIN,
     STDLIB_VALID,
-    Corpus,
-    Piece,
-    Split,
-    folder_corpus,
     python_corpus,
     stdlib_corpus,
 )
+from pe_bench.text.corpus import Corpus, Piece, Split
+from pe_bench.text.folder_corpus import folder_corpus
 
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 PAGE = "Seven words and a line of text.\n" * 64
@@ -325,7 +323,7 @@ def test_a_damaged_shipped_corpus_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(PYTHON_FOLDER, tmp_path / "text")
-    monkeypatch.setattr("pe_bench.text.corpus.PYTHON_FOLDER", tmp_path / "text")
+    monkeypatch.setattr("pe_bench.text.builtin_corpora.PYTHON_FOLDER", tmp_path / "text")
     python_corpus.cache_clear()
     assert python_corpus().fingerprint == PYTHON_FINGERPRINT
     damaged = tmp_path / "text" / "test.jsonl.gz"

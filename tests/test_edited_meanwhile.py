@@ -26,7 +26,9 @@ from pe_bench.tasks.perplexity.tokenized_corpus import corpus_tokens, file_token
 from pe_bench.tasks.scrolls import documents
 from pe_bench.text import corpus
 from pe_bench.text.document_files import read_documents, read_json_lines
-from pe_bench.text.tokenizer import ByteTokenizer, load_tokenizer
+from pe_bench.text.folder_corpus import folder_corpus
+from pe_bench.text.load_tokenizer import load_tokenizer
+from pe_bench.text.tokenizer import ByteTokenizer
 
 BYTES = ByteTokenizer()
 OLD, NEW = "As it was. " * 200, "As it is now. " * 200
@@ -72,7 +74,7 @@ def test_text(
         WRITERS[name](folder / part / name, OLD)
     path = folder / "train" / name
     before = path.read_bytes()
-    text = corpus.folder_corpus(folder)
+    text = folder_corpus(folder)
 
     def read() -> None:
         if use == "tokens":

@@ -16,7 +16,8 @@ from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.registry import plugins
-from pe_bench.text.tokenizer import BpeTokenizer, ByteTokenizer
+from pe_bench.text.bpe_tokenizer import BpeTokenizer
+from pe_bench.text.tokenizer import ByteTokenizer
 
 pytestmark = pytest.mark.slow
 

@@ -17,8 +17,10 @@ from pe_bench.tasks.passkey.prompts import (
     distinct,
     nonsense_names,
 )
-from pe_bench.text.corpus import Corpus, folder_corpus
-from pe_bench.text.tokenizer import Tokenizer, load_tokenizer
+from pe_bench.text.corpus import Corpus
+from pe_bench.text.folder_corpus import folder_corpus
+from pe_bench.text.load_tokenizer import load_tokenizer
+from pe_bench.text.tokenizer import Tokenizer
 from pe_bench.text.word_tokenizer import WordTokenizer
 
 MAX_LENGTH = 1600

@@ -31,7 +31,7 @@ from pe_bench.tasks.perplexity.rows import (
     rows_of_corpus,
 )
 from pe_bench.tasks.perplexity.task import Perplexity
-from pe_bench.text.corpus import folder_corpus
+from pe_bench.text.folder_corpus import folder_corpus
 
 
 def test_labels_tell_data_and_tokenizers_apart(context: TaskContext) -> None:

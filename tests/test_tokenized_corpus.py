@@ -23,7 +23,8 @@ from pe_bench.tasks.perplexity.tokenized_corpus import (
     file_tokens,
     is_token_text,
 )
-from pe_bench.text.corpus import Corpus, Piece, folder_corpus
+from pe_bench.text.corpus import Corpus, Piece
+from pe_bench.text.folder_corpus import folder_corpus
 from pe_bench.text.tokenizer import ByteTokenizer
 
 ROOT = Path(__file__).parents[1]
@@ -146,6 +147,7 @@ import os, signal, sys
 from pathlib import Path
 from pe_bench.tasks.perplexity import tokenized_corpus
 from pe_bench.text import arrow, corpus
+from pe_bench.text.folder_corpus import folder_corpus
 from pe_bench.text.tokenizer import ByteTokenizer
 
 folder, cache, where = sys.argv[1:]
@@ -164,7 +166,7 @@ if where == "reading":
     corpus.read_documents = lambda path, read=corpus.read_documents: map(deadly(str), read(path))
 else:
     ByteTokenizer.encode = deadly(ByteTokenizer.encode)
-text = corpus.folder_corpus(Path(folder))
+text = folder_corpus(Path(folder))
 tokenized_corpus.corpus_tokens(text, ByteTokenizer(), Path(cache)).train[0]()
 """
 

@@ -12,14 +12,11 @@ import transformers
 
 from pe_bench.errors import InputError, SavingError
 from pe_bench.tasks.scrolls.prompts import PaperFormat, StrictFormat
-from pe_bench.text.corpus import Corpus, folder_corpus
-from pe_bench.text.tokenizer import (
-    BpeTokenizer,
-    ByteTokenizer,
-    Tokenizer,
-    load_tokenizer,
-    model_tokenizer,
-)
+from pe_bench.text.bpe_tokenizer import BpeTokenizer
+from pe_bench.text.corpus import Corpus
+from pe_bench.text.folder_corpus import folder_corpus
+from pe_bench.text.load_tokenizer import load_tokenizer, model_tokenizer
+from pe_bench.text.tokenizer import ByteTokenizer, Tokenizer
 from pe_bench.text.tokenizer_files import tokenizer_files
 
 Json = dict[str, Any]

@@ -58,8 +58,11 @@ from pe_bench.task import (
     TaskContext,
     Vocabulary,
 )
-from pe_bench.text.corpus import Corpus, folder_corpus, python_corpus, stdlib_corpus
-from pe_bench.text.tokenizer import ByteTokenizer, TokenIds, Tokenizer, load_tokenizer
+from pe_bench.text.builtin_corpora import python_corpus, stdlib_corpus
+from pe_bench.text.corpus import Corpus
+from pe_bench.text.folder_corpus import folder_corpus
+from pe_bench.text.load_tokenizer import load_tokenizer
+from pe_bench.text.tokenizer import ByteTokenizer, TokenIds, Tokenizer
 from pe_bench.text.word_tokenizer import WordTokenizer
 from pe_bench.visibility import Visibility
 from pe_bench.wrapper import Wrapper, join_ids, make_base, split_ids

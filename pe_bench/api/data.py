@@ -3,7 +3,7 @@
 from pe_bench.system.files import write_atomic
 from pe_bench.system.sealed import read_if_intact, read_sealed, write_sealed
 from pe_bench.text.arrow import keep_rows, keep_tables, quiet_library
-from pe_bench.text.corpus import Piece, TextFile, folder_test, read_files
+from pe_bench.text.corpus import Piece
 from pe_bench.text.document_files import (
     Opener,
     encodable,
@@ -12,6 +12,8 @@ from pe_bench.text.document_files import (
     refuse_bomb,
 )
 from pe_bench.text.download import hub_content, hub_file, hub_path
+from pe_bench.text.folder_corpus import folder_test
+from pe_bench.text.text_files import TextFile, read_files
 from pe_bench.text.unchanged import MappedFiles, unchanged
 
 __all__ = [

@@ -14,8 +14,8 @@ from pe_bench.runs.resolve import ResolvedTask, find_start, preset_of, resolve
 from pe_bench.runs.run import Run
 from pe_bench.system.console import show_duration
 from pe_bench.system.files import cache_folder
-from pe_bench.text.corpus import stdlib_corpus
-from pe_bench.text.tokenizer import load_tokenizer
+from pe_bench.text.builtin_corpora import stdlib_corpus
+from pe_bench.text.load_tokenizer import load_tokenizer
 
 BYTES = "bytes"  # the tokenizer of tasks that make their own text
 GPU_SPEED = {"bf16": 150.0, "fp32": 25.0}

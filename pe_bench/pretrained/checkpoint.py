@@ -17,7 +17,8 @@ from pe_bench.pretrained.weights import check_files, load_files, make_empty
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.system.console import warn
-from pe_bench.text.tokenizer import BpeTokenizer, model_tokenizer
+from pe_bench.text.bpe_tokenizer import BpeTokenizer
+from pe_bench.text.load_tokenizer import model_tokenizer
 
 
 @dataclass(frozen=True)

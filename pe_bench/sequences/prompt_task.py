@@ -16,8 +16,10 @@ from pe_bench.sequences.eval_points import EvalPoint, parse_lengths
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.sequences.rows import Turn
 from pe_bench.task import HELD_OUT_SEED, Batch, Task, TaskContext
-from pe_bench.text.corpus import folder_corpus, stdlib_corpus
-from pe_bench.text.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
+from pe_bench.text.builtin_corpora import stdlib_corpus
+from pe_bench.text.folder_corpus import folder_corpus
+from pe_bench.text.load_tokenizer import load_tokenizer
+from pe_bench.text.tokenizer import ByteTokenizer, Tokenizer
 from pe_bench.text.word_tokenizer import WordTokenizer
 
 ZERO_SHOT = TrainConfig(

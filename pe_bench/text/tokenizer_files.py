@@ -3,13 +3,8 @@
 import json
 from typing import Any
 
-from pe_bench.text.tokenizer import (
-    SPECIAL_NAMES,
-    BpeTokenizer,
-    ByteTokenizer,
-    Tokenizer,
-    byte_characters,
-)
+from pe_bench.text.bpe_tokenizer import BpeTokenizer, byte_characters
+from pe_bench.text.tokenizer import SPECIAL_NAMES, ByteTokenizer, Tokenizer
 
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:

@@ -32,7 +32,7 @@ from pe_bench.config import ModelConfig, TrainConfig
 from pe_bench.decoder.attention import Backend, attend
 from pe_bench.decoder.logits import PLAIN, LogitTerms
 from pe_bench.decoder.model import Decoder
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.reporting.markdown import markdown_table
 from pe_bench.system import environment
 from pe_bench.task import Batch
@@ -471,7 +471,7 @@ def compiled(bench: Bench) -> Iterator[Row]:
 
 def checks(bench: Bench) -> Iterator[Row]:
     """`pe-bench check all --device cuda`: every encoding, with the kernels that runs use."""
-    names = ["nope"] if bench.tiny else plugins.names("encoding")
+    names = ["nope"] if bench.tiny else catalogue.names("encoding")
     for name in names:
         good = check_encodings([name], bench.device)
         yield Row(f"{name}: checks", "hold", "hold" if good else "see the log", good)

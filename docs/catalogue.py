@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from pe_bench.commands import encoding_table
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.options import option_of, plugin_options, show, show_type
 from pe_bench.registry.plugins import Plugin
 from pe_bench.reporting import known_problems
@@ -124,7 +124,7 @@ def write(folder: Path, names: Sequence[str] = ()) -> dict[str, list[str]]:
     scores = list(read_scores())
     costs = read_costs()
     families: dict[str, list[str]] = {}
-    for name in names or plugins.names("encoding"):
+    for name in names or catalogue.names("encoding"):
         plugin = plugins.load("encoding", name)
         draw(plugin).savefig(folder / f"{name}.png", dpi=110)
         families.setdefault(FAMILIES.get(family_of(name), family_of(name)), []).append(name)
@@ -141,7 +141,7 @@ def compose(plugin: Plugin, scores: Sequence[Score], costs: Mapping[str, Sequenc
     """Return the page of an encoding as Markdown."""
     parts = [
         f"# {plugin.label}",
-        prose(plugins.describe("encoding", plugin.label)),
+        prose(catalogue.describe("encoding", plugin.label)),
         describe_class(plugin.cls),
         f"![Logits of {plugin.label} by distance]({plugin.label}.png)",
         f"The {PICTURE} Gaps are distances that no query sees.",
@@ -368,7 +368,7 @@ def _choices(cls: type[Any]) -> Mapping[str, Mapping[str, type[Any]]]:
 
 def _first_line(name: str) -> list[str]:
     """Return the description of an encoding and its source, from the first docstring line."""
-    line = plugins.describe("encoding", name)
+    line = catalogue.describe("encoding", name)
     what, bracket, source = line.removesuffix(".").rpartition(" (")
     return [prose(what), prose(source.removesuffix(")"))] if bracket else [prose(line), ""]
 

@@ -17,7 +17,7 @@ from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.layers import Layers
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.results.items import Items, RowKey, read_items, recompute, write_items
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
@@ -42,7 +42,7 @@ def has_code(name: str) -> bool:
     return any(callable(each) or isinstance(each, (property, classmethod)) for each in members)
 
 
-CODED = [*(name for name in plugins.names("encoding") if has_code(name)), "hybrid:window=4"]
+CODED = [*(name for name in catalogue.names("encoding") if has_code(name)), "hybrid:window=4"]
 """Encodings with code, and a window. Tests of a decoder need no other options of hybrids."""
 
 NO_MEANS = {"effective_length"}

@@ -16,7 +16,7 @@ import pe_bench
 from pe_bench.cli import main
 from pe_bench.decoder import model as decoder
 from pe_bench.errors import InputError
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue
 from pe_bench.reporting import attention_maps, panels
 from pe_bench.results.splits import ID, OOD
 from pe_bench.runs import shown_row
@@ -75,7 +75,7 @@ def save_model(spec: str = "rope", **shape: Any) -> None:
     pe_bench.save_checkpoint(make_model(spec, **shape), "saved", spec, tokenizer=ByteTokenizer())
 
 
-@pytest.mark.parametrize("name", some_slow(plugins.names("encoding")))
+@pytest.mark.parametrize("name", some_slow(catalogue.names("encoding")))
 def test_weights_times_values_are_the_output_of_attention(name: str) -> None:
     model = make_model(name)
     tokens = torch.randint(100, (2, 24))

@@ -25,7 +25,7 @@ from pe_bench.pretrained.llama_config import AUTO_MAP
 from pe_bench.pretrained.saving import MODELING, save_checkpoint
 from pe_bench.pretrained.tensor_names import HEAD
 from pe_bench.pretrained.weights import load_llama
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.text.tokenizer import ByteTokenizer
 
 EVERYDAY = ("hybrid:window=6,pattern=gl", "tape")
@@ -74,7 +74,7 @@ def test_a_saved_model_is_read_again(spec: str, tmp_path: Path) -> None:
     assert (tmp_path / "saved" / MODELING).exists() is not plain
 
 
-@pytest.mark.parametrize("spec", some_slow(plugins.names("encoding"), EVERYDAY))
+@pytest.mark.parametrize("spec", some_slow(catalogue.names("encoding"), EVERYDAY))
 def test_the_spec_of_a_used_model_is_accepted(spec: str, tmp_path: Path) -> None:
     model = small(spec, digit_ids=tuple(range(10)), separator_ids=(11,))
     tokens = torch.randint(model.config.vocab_size, (2, model.config.train_length))

@@ -21,8 +21,9 @@ from pe_bench.commands.device import find_device
 from pe_bench.commands.parser import parse
 from pe_bench.commands.run import GridOptions
 from pe_bench.config import ModelConfig, TrainConfig
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import KINDS, Kind
+from pe_bench.registry.options import plugin_options
 from pe_bench.runs.memory import decoder_parameters
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Preset, Task
@@ -48,7 +49,7 @@ def test_interrupting_says_how_to_go_on(
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(plugins, "names", interrupt)
+    monkeypatch.setattr(catalogue, "names", interrupt)
     assert main(["list"]) == 130
     assert "the same command continues from here" in capsys.readouterr().err
 
@@ -137,13 +138,13 @@ def test_list_of_a_task_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_option_is_described_once(kind: Kind) -> None:
     """By the plugin, by the class that defines it, or by the values that have further options."""
-    for name in plugins.names(kind):
+    for name in catalogue.names(kind):
         cls = plugins.load(kind, name).cls
         found: Counter[str] = Counter()
         for part in (inspect.cleandoc(cls.__doc__ or ""), *list_plugin._inherited(cls)):
             found.update(entry["name"] for entry in list_plugin.ENTRY.finditer(part))
         of_values = " ".join(list_plugin._choices(cls))
-        for option in plugins.plugin_options(cls):
+        for option in plugin_options(cls):
             if not found[option.name]:
                 assert f" {option.name}: " in of_values, f"{name}: {option.name}"
             assert found[option.name] < 2, f"{name}: {option.name}"
@@ -239,7 +240,7 @@ HELP = ["--encoding", "--train.lr ", "--pretrain.steps ", "--model.width ", "exa
 LIGHT: dict[str, list[str]] = {
     "--help": ["run", "list", "report", "check"],
     "--version": [f"pe-bench {pe_bench.__version__}"],
-    "list": plugins.names("encoding") + plugins.names("task"),
+    "list": catalogue.names("encoding") + catalogue.names("task"),
     "run --help": HELP,
     "report --help": ["--results"],
     "export --help": ["FILE.parquet", "--results"],

@@ -21,7 +21,7 @@ from pe_bench.commands.results import committed_folders
 from pe_bench.config import ModelConfig
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.spec import GridSpec
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Outcome
 
@@ -47,7 +47,7 @@ MERGED = [
 ]
 COMMITTED = {"a": Path("x/a"), "b": Path("x/b")}
 CORES = os.cpu_count()
-ENCODINGS, TASKS = " ".join(plugins.names("encoding")), " ".join(plugins.names("task"))
+ENCODINGS, TASKS = " ".join(catalogue.names("encoding")), " ".join(catalogue.names("task"))
 
 
 def reading(*folders: Path) -> Any:
@@ -366,11 +366,11 @@ def test_committed_results_are_in_the_package_or_beside_it(
 def test_a_list_has_every_plugin(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(plugins, "describe", lambda kind, name: f"the {kind} {name}")
+    monkeypatch.setattr(catalogue, "describe", lambda kind, name: f"the {kind} {name}")
     lines: dict[str, list[str]] = {}
     for kind in ("encoding", "task"):
         own = lines[kind] = [f"{kind}s"]
-        own += [f"  {name:14} the {kind} {name}" for name in plugins.names(kind)]
+        own += [f"  {name:14} the {kind} {name}" for name in catalogue.names(kind)]
     assert main(["list"]) == 0
     assert capsys.readouterr().out.splitlines() == [*lines["encoding"], *lines["task"]]
     assert main(["list", "tasks"]) == 0

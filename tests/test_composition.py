@@ -17,11 +17,11 @@ from pe_bench.encodings.abacus import Abacus
 from pe_bench.errors import InputError
 from pe_bench.layers import Layers
 from pe_bench.positions import Positions
-from pe_bench.registry import plugins
-from pe_bench.registry.plugins import EncodingSpec
+from pe_bench.registry import catalogue, plugins
+from pe_bench.registry.options import EncodingSpec
 from pe_bench.wrapper import Wrapper, join_ids, make_base, split_ids
 
-CLASSES = {name: plugins.load("encoding", name).cls for name in plugins.names("encoding")}
+CLASSES = {name: plugins.load("encoding", name).cls for name in catalogue.names("encoding")}
 WRAPPERS = [name for name, cls in CLASSES.items() if issubclass(cls, (Wrapper, Layers))]
 BASES = [name for name in CLASSES if name not in WRAPPERS]
 INTERFACE = vars(Encoding) | vars(StatefulEncoding)

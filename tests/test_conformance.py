@@ -30,7 +30,7 @@ from pe_bench.errors import InputError
 from pe_bench.grid.plan import make_plan
 from pe_bench.grid.spec import GridSpec
 from pe_bench.positions import Positions
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.runs.options import RunOptions
 
 HEADER = """
@@ -648,7 +648,7 @@ def test_a_run_says_which_layers_its_model_lacks(
     assert all(note in capsys.readouterr().err for note in plan.notes)
 
 
-@pytest.mark.parametrize("name", some_slow(plugins.names("encoding"), [*KINDS, "repo"]))
+@pytest.mark.parametrize("name", some_slow(catalogue.names("encoding"), [*KINDS, "repo"]))
 def test_shipped_encodings_need_no_deep_model(name: str) -> None:
     plugin = plugins.load("encoding", name)
     assert Depths().describe_missing_layers(plugin, replace(CONFIG, layers=2)) is None

@@ -13,9 +13,9 @@ from pe_bench.checks.counting import CountElementwise
 from pe_bench.config import ModelConfig
 from pe_bench.encoding import Encoding
 from pe_bench.positions import Positions
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 
-NAMES = plugins.names("encoding")
+NAMES = catalogue.names("encoding")
 LAYERS, WIDTH, HEADS, LENGTH = 3, 24, 2, 20
 SMALL = SHAPE.changed(
     layers=LAYERS, width=WIDTH, heads=HEADS, kv_heads=0, mlp_width=32, vocab_size=64

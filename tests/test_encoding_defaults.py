@@ -14,7 +14,7 @@ from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, in_order
 from pe_bench.random_ids import random_ids
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 
 SHAPE = ModelConfig(layers=3, heads=2, width=8, mlp_width=8, vocab_size=9, train_length=6)
 X = torch.arange(40.0).view(1, 5, 8)
@@ -180,7 +180,7 @@ CONSTANTS = {
 """Means of parameters that do not begin at zero."""
 
 
-@pytest.mark.parametrize("name", plugins.names("encoding"))
+@pytest.mark.parametrize("name", catalogue.names("encoding"))
 def test_initial_parameters(name: str) -> None:
     """Random ones have the decoder's standard deviation, constants the value above, or zero."""
 

@@ -11,9 +11,9 @@ from helpers import some_slow
 from pe_bench.commands.encoding_table import FACTS, _acts_on, _variants, encoding_table
 from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 
-NAMES = plugins.names("encoding")
+NAMES = catalogue.names("encoding")
 SHAPE = ModelConfig(
     layers=3, heads=4, width=64, train_length=32, digit_ids=(1, 2), separator_ids=(3,)
 )

@@ -17,10 +17,10 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.errors import InputError
 from pe_bench.layers import Layers
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.options import option_of
 
-NAMES = plugins.names("encoding")
+NAMES = catalogue.names("encoding")
 SPECS = [
     ":".join(filter(None, (name, options)))
     for name in NAMES
@@ -126,7 +126,7 @@ def test_what_shipped_encodings_claim() -> None:
     assert all(e.rotation_equivariant and e.permutation_equivariant for e in stateful.values())
 
 
-@pytest.mark.parametrize("name", plugins.names("encoding"))
+@pytest.mark.parametrize("name", catalogue.names("encoding"))
 def test_every_option_is_among_the_variants(name: str) -> None:
     cls = plugins.load("encoding", name).cls
     own = inspect.signature(vars(cls).get("__init__", Encoding.__init__)).parameters.values()

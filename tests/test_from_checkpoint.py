@@ -32,7 +32,7 @@ from pe_bench.grid.spec import GridSpec
 from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
 from pe_bench.pretrained.weights import load_files, make_empty
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.reporting.page.commands import list_commands
 from pe_bench.results.splits import ID, OOD
 from pe_bench.results.store import read_records
@@ -120,7 +120,7 @@ def test_a_worker_makes_the_run_of_the_command(
     origin = str(checkpoint) if origin == "a checkpoint" else origin
     options = RunOptions(cache=tmp_path, origin=origin, train={"length": 32})
     command, worker = RunFactory(options), RunFactory(options)
-    specs = [*plugins.names("encoding"), "rope:base=300", "rope:base=10000", "sinks:base=tape"]
+    specs = [*catalogue.names("encoding"), "rope:base=300", "rope:base=10000", "sinks:base=tape"]
     specs += ["rope:scaling=yarn,factor=2", "hybrid:local=rope:base=50,global=nope"]
     for spec in specs:
         run = command.make_from_specs(spec, SMALL, 3)

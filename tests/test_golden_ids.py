@@ -20,6 +20,7 @@ from pe_bench.encodings.rope import RoPE
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions
 from pe_bench.registry import plugins
+from pe_bench.registry.options import plugin_options
 
 SMALL: dict[str, Any] = dict(layers=3, heads=2, width=16, mlp_width=16, init_std=0.3, vocab_size=60)
 DIGITS = ModelConfig(**SMALL, train_length=12, digit_ids=tuple(range(10)), separator_ids=(50, 51))
@@ -240,7 +241,7 @@ def test_a_token_keeps_its_id_while_an_answer_is_written() -> None:
 
 
 def test_randpe_takes_the_options_of_rope() -> None:
-    names = [p.name for p in plugins.plugin_options(RandPE)]
+    names = [p.name for p in plugin_options(RandPE)]
     assert names[:4] == ["max", "evaluation", "count", "per_layer"] and "base" in names
     ids = torch.tensor([[0, 3, 9, 2000]])
     specs = ("randpe:base=500", "rope:base=500")

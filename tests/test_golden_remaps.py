@@ -17,12 +17,14 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encodings.drope import DroPE
 from pe_bench.encodings.rope import Remap
 from pe_bench.positions import Positions, in_order
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 
 L0 = 16
 HEAD_DIM = 8
 SHAPE = ModelConfig(heads=2, width=2 * HEAD_DIM, train_length=L0)
-NAMES = [n for n in plugins.names("encoding") if issubclass(plugins.load("encoding", n).cls, Remap)]
+NAMES = [
+    n for n in catalogue.names("encoding") if issubclass(plugins.load("encoding", n).cls, Remap)
+]
 
 # Results of published code, and its options.
 PUBLISHED = {

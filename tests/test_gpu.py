@@ -32,7 +32,7 @@ from pe_bench.encoding import StatefulEncoding
 from pe_bench.errors import InputError
 from pe_bench.layers import Layers
 from pe_bench.random_ids import random_ids
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.runs import memory
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
@@ -40,7 +40,7 @@ from pe_bench.system import environment
 from pe_bench.task import Batch
 from pe_bench.train.training_result import TrainingResult
 
-NAMES = plugins.names("encoding")
+NAMES = catalogue.names("encoding")
 
 
 def make_model(spec: str, length: int = 32, layers: int = 2) -> Decoder:

@@ -40,7 +40,7 @@ from pe_bench.grid.plan import make_plan
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.shard import Shard
 from pe_bench.grid.spec import GridSpec
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue
 from pe_bench.registry.importing import Kind
 from pe_bench.registry.plugins import Plugin, load
 from pe_bench.results.record import RunRecord
@@ -383,7 +383,7 @@ def test_missing_data_are_a_complaint_where_the_task_is_named(
         return ["copying", "mqar"] if "all" in specs else [*specs]
 
     monkeypatch.setattr(RunFactory, "task", task)
-    monkeypatch.setattr(plugins, "expand", expand)
+    monkeypatch.setattr(catalogue, "expand", expand)
     options = RunOptions(cache=tmp_path)
     plan = make_plan(
         GridSpec(options=options, encodings=["nope"], tasks=tasks, seeds=[0], results=tmp_path)

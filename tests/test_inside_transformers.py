@@ -15,7 +15,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.pretrained.checkpoint import open_checkpoint
 from pe_bench.pretrained.saving import save_checkpoint
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.text.bpe_tokenizer import BpeTokenizer
 from pe_bench.text.tokenizer import ByteTokenizer
 
@@ -87,7 +87,7 @@ PLAIN_OTHERS = {
 def all_specs() -> list[str]:
     """Return every shipped encoding, and each of its variants."""
     specs = []
-    for name in plugins.names("encoding"):
+    for name in catalogue.names("encoding"):
         specs.append(name)
         for variant in plugins.load("encoding", name).cls.variants:
             specs.append(f"{name}:{variant}")
@@ -347,7 +347,7 @@ def test_a_changed_llama_generates_as_before() -> None:
     assert (found.eos_token_id, found.top_k) == ([2, 7, 9], 3)
 
 
-@pytest.mark.parametrize("name", plugins.names("encoding"))
+@pytest.mark.parametrize("name", catalogue.names("encoding"))
 @torch.no_grad()
 def test_a_changed_llama_is_saved(name: str, tmp_path: Path) -> None:
     """A model that transformers writes and reads has the logits of the model in memory."""

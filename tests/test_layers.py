@@ -23,10 +23,10 @@ from pe_bench.encodings.nope import NoPE
 from pe_bench.encodings.rope import RoPE
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.visibility import Visibility
 
-NAMES = [name for name in plugins.names("encoding") if name != "hybrid"]
+NAMES = [name for name in catalogue.names("encoding") if name != "hybrid"]
 SEEN = {
     "window": Visibility(window=7),
     "chunk": Visibility(chunk=6),

@@ -10,7 +10,7 @@ from scripts import load_script
 from test_compare import put as put_scores
 from test_compare import put_baselines
 
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue
 from pe_bench.reporting.families import FAMILIES, MAIN_SET, in_main_set
 from pe_bench.reporting.markdown import find_block
 from pe_bench.reporting.notes import write_notes
@@ -36,7 +36,7 @@ def test_the_main_set_has_eight_tasks_at_most_and_two_of_each_family() -> None:
     tasks = [task for family in MAIN_SET.values() for task in family]
     assert len(MAIN_SET) == 5
     assert len({*tasks}) == len(tasks) <= 8
-    assert {*tasks} <= {*FAMILIES} <= {*plugins.names("task")}
+    assert {*tasks} <= {*FAMILIES} <= {*catalogue.names("task")}
     assert all(1 <= len(family) <= 2 for family in MAIN_SET.values())
 
 

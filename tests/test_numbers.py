@@ -38,7 +38,8 @@ from pe_bench.decoder.generation import Sampling
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import PACKAGE
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
+from pe_bench.registry.options import plugin_options
 from pe_bench.results.identity import digest
 from pe_bench.results.journal import Journal
 from pe_bench.results.splits import FAR
@@ -121,7 +122,7 @@ def task_record(name: str, corpus: Path) -> Record:
 
 def option_defaults(cls: type[Task]) -> dict[str, Any]:
     """Return the defaults of options that a preset does not set, which no digest contains."""
-    known = {option.name: option.default for option in plugins.plugin_options(cls)}
+    known = {option.name: option.default for option in plugin_options(cls)}
     given = [preset.options for preset in cls.presets.values()]
     return {n: value for n, value in known.items() if not all(n in options for options in given)}
 
@@ -277,8 +278,8 @@ def training_record() -> Record:
     return record
 
 
-TASKS = [f"task {name}" for name in plugins.names("task")]
-ENCODINGS = [f"encoding {name}" for name in plugins.names("encoding")]
+TASKS = [f"task {name}" for name in catalogue.names("task")]
+ENCODINGS = [f"encoding {name}" for name in catalogue.names("encoding")]
 SLOW = ["task passkey", "task perplexity", "task properties", "task scrolls"]  # long evaluations
 EVERYDAY = {"decoder", "training", *TASKS, *(f"encoding {name}" for name in KINDS)} - {*SLOW}
 NAMES = ["decoder", "training", *TASKS, *ENCODINGS]
@@ -300,7 +301,7 @@ def remedy(name: str) -> str:
         return "raise VERSION in pe_bench/decoder/__init__.py"
     if kind == "training":
         return "raise VERSION in pe_bench/train/training_result.py"
-    file = plugins.path_of("task" if kind == "task" else "encoding", plugin)
+    file = catalogue.path_of("task" if kind == "task" else "encoding", plugin)
     where = f"raise `version` of the class in {file.relative_to(PACKAGE)}"
     if kind == "task":
         return f"{where}, or of its base in pe_bench/sequences where all such tasks have changed"

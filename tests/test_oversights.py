@@ -10,7 +10,7 @@ from pe_bench.checks.states import permutation
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.cli import main
 from pe_bench.errors import InputError
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 
 HEAD = """
 import torch
@@ -99,7 +99,7 @@ def test_parameters_that_some_layer_uses_are_used(change: str, tmp_path: Path) -
     assert found == [] if used else "no gradient reaches scale: no hook uses it" in found
 
 
-@pytest.mark.parametrize("name", plugins.names("encoding"))
+@pytest.mark.parametrize("name", catalogue.names("encoding"))
 def test_shipped_encodings_have_none(name: str) -> None:
     plugin = plugins.load("encoding", name)
     for variant in ("", *plugin.cls.variants):

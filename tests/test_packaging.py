@@ -16,7 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pe_bench.cli import main
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue
+from pe_bench.registry.importing import Kind
 
 ROOT = Path(__file__).parents[1]
 SOURCE = (
@@ -154,7 +155,7 @@ def test_the_installed_wheel_runs_from_another_folder(
     assert Path(where.strip()) == site / "pe_bench" / "__init__.py"
     listed = python("-m", "pe_bench", "list", path=site, cwd=elsewhere).splitlines()
     names = {line.split()[0] for line in listed if line.startswith("  ")}
-    assert names == {*plugins.names("encoding"), *plugins.names("task")}
+    assert names == {*catalogue.names("encoding"), *catalogue.names("task")}
     assert (site / "bin" / "pe-bench").exists()
     quick = python("-m", "pe_bench", "results", "quick", path=site, cwd=elsewhere).strip()
     records = (ROOT / "results/quick/records.json").read_bytes()
@@ -184,7 +185,7 @@ def test_the_folders_are_linked_into_the_package(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["encoding", "task"])
 def test_a_checkout_without_links_says_what_to_do(
-    kind: plugins.Kind,
+    kind: Kind,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -194,7 +195,7 @@ def test_a_checkout_without_links_says_what_to_do(
             (tmp_path / name).mkdir()
     broken = tmp_path / f"{kind}s"
     broken.write_text(f"../{kind}s")  # the text that git writes if links are not supported
-    monkeypatch.setattr(plugins, "PACKAGE", tmp_path)
+    monkeypatch.setattr(catalogue, "PACKAGE", tmp_path)
     assert main(["list"]) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert f"{broken} must be a symbolic link to ../{kind}s" in said

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from made_runs import CURVE, SCORE, put, read_table
 
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.reporting import paired
 from pe_bench.reporting.charts_json import list_charts
@@ -37,7 +37,7 @@ from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 
 SHIPPED: list[tuple[Kind, str]] = [
-    (kind, name) for kind in ("encoding", "task") for name in plugins.names(kind)
+    (kind, name) for kind in ("encoding", "task") for name in catalogue.names(kind)
 ]
 EVIL = "</script><img src=x onerror=alert(1)>'\"&amp;\u2028"
 
@@ -239,7 +239,7 @@ def test_the_source_says_what_the_class_says(kind: Kind, name: str) -> None:
     said = describe_source(kind, name)
     cls = plugins.load(kind, name).cls
     assert said["text"] == inspect.cleandoc(cls.__doc__ or "")
-    assert said["summary"] == plugins.describe(kind, name)
+    assert said["summary"] == catalogue.describe(kind, name)
 
 
 def test_unknown_plugins_say_nothing() -> None:
@@ -364,7 +364,7 @@ def test_bars_of_differences_mark_zero() -> None:
 
 
 def test_every_encoding_has_a_family_and_can_be_seen_in_the_dark() -> None:
-    names = plugins.names("encoding")
+    names = catalogue.names("encoding")
     assert "other" not in {family_of(name) for name in names}
     assert family_of("mine.py") == "other" and family_of("rope:base=5") == "rotary"
     for style in styles(names).values():

@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from PIL import Image
 
 from pe_bench.errors import InputError
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.attributes import literal_attributes
 from pe_bench.reporting import curve_charts, figure_files, multiples, panels, tradeoff
 from pe_bench.reporting.chart_model import CostChart, Mark
@@ -470,7 +470,7 @@ def test_an_encoding_looks_the_same_in_every_picture() -> None:
 
 
 def test_every_encoding_of_the_folder_has_a_style_of_its_own() -> None:
-    names = plugins.names("encoding")
+    names = catalogue.names("encoding")
     declared = [literal_attributes("encoding", name) for name in names]
     assert all({"family", "colour", "marker"} <= set(attributes) for attributes in declared)
     looks = {(attributes["colour"], attributes["marker"]) for attributes in declared}

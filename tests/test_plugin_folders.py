@@ -17,12 +17,13 @@ from pe_bench.errors import InputError
 from pe_bench.pretrained.families import FAMILIES
 from pe_bench.pretrained.layer_plan import LEARNED, OF_LAYERS, ROTATING, STILL
 from pe_bench.pretrained.rotation import OF_LLAMA
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
+from pe_bench.registry.importing import Kind
 from pe_bench.reporting.paired import DEFAULT_REFERENCE
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(pe_bench.__file__).parent
-SHIPPED = [*plugins.names("encoding"), *plugins.names("task")]
+SHIPPED = [*catalogue.names("encoding"), *catalogue.names("task")]
 unique = itertools.count(1)
 
 MINE = '''"""Mine, a
@@ -49,7 +50,8 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
     """Write source to a file in a folder that replaces the shipped encodings."""
     folder = tmp_path / "encodings"
     folder.mkdir()
-    monkeypatch.setattr(plugins, "PACKAGE", tmp_path)
+    monkeypatch.setattr(catalogue, "PACKAGE", tmp_path)
+    monkeypatch.setattr("pe_bench.registry.versions.PACKAGE", tmp_path)
     monkeypatch.setattr(importlib.import_module("pe_bench.encodings"), "__path__", [str(folder)])
 
     def write(source: str) -> Path:
@@ -62,16 +64,16 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
 
 
 @pytest.mark.parametrize("kind", ["encoding", "task"])
-def test_names_are_the_files_of_the_folders(kind: plugins.Kind) -> None:
+def test_names_are_the_files_of_the_folders(kind: Kind) -> None:
     entries = [path for path in (ROOT / f"{kind}s").iterdir() if not path.name.startswith("_")]
     assert entries
-    assert plugins.names(kind) == sorted(e.stem.replace("_", "-") for e in entries)
+    assert catalogue.names(kind) == sorted(e.stem.replace("_", "-") for e in entries)
 
 
 def test_all_leaves_out_what_is_only_options_of_another_plugin() -> None:
-    every = plugins.names("encoding")
-    assert {*every} - {*plugins.names_of_all("encoding")} == {"tape-ablations"}
-    assert plugins.names_of_all("task") == plugins.names("task")
+    every = catalogue.names("encoding")
+    assert {*every} - {*catalogue.names_of_all("encoding")} == {"tape-ablations"}
+    assert catalogue.names_of_all("task") == catalogue.names("task")
 
 
 def test_no_plugin_is_named_like_a_standard_module_and_no_folder_is_a_package() -> None:
@@ -85,9 +87,9 @@ def test_no_plugin_is_named_like_a_standard_module_and_no_folder_is_a_package() 
 @pytest.mark.slow
 def test_describing_all_needs_no_torch() -> None:
     program = (
-        "import sys; from pe_bench.registry import plugins\n"
+        "import sys; from pe_bench.registry import catalogue\n"
         "for kind in 'encoding', 'task':\n"
-        "    for name in plugins.names(kind): print(plugins.describe(kind, name))\n"
+        "    for name in catalogue.names(kind): print(catalogue.describe(kind, name))\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     )
     env = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
@@ -100,16 +102,16 @@ def test_describing_all_needs_no_torch() -> None:
 
 
 def test_a_description_is_the_first_paragraph(shipped: Put) -> None:
-    assert plugins.describe("encoding", shipped(MINE).stem) == "Mine, a try (Doe 2025)."
-    assert plugins.describe("encoding", shipped("x = 1\n").stem) == "(no description)"
-    assert "cannot be read" in plugins.describe("encoding", shipped("def (\n").stem)
-    assert "cannot be read" in plugins.describe("encoding", "absent")
+    assert catalogue.describe("encoding", shipped(MINE).stem) == "Mine, a try (Doe 2025)."
+    assert catalogue.describe("encoding", shipped("x = 1\n").stem) == "(no description)"
+    assert "cannot be read" in catalogue.describe("encoding", shipped("def (\n").stem)
+    assert "cannot be read" in catalogue.describe("encoding", "absent")
 
 
 def test_a_broken_file_hurts_only_itself(shipped: Put) -> None:
     good, bad = shipped(MINE), shipped("x = 1\nraise RuntimeError('boom')\n")
     name = good.stem.replace("_", "-")
-    assert plugins.names("encoding") == sorted([name, bad.stem.replace("_", "-")])
+    assert catalogue.names("encoding") == sorted([name, bad.stem.replace("_", "-")])
     assert plugins.load("encoding", f"{name}:size=2").label == f"{name}:size=2"
     with pytest.raises(InputError, match=re.escape(f"did you mean '{name}'?")):
         plugins.load("encoding", good.stem)

@@ -11,8 +11,9 @@ import pytest
 
 from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
-from pe_bench.registry import plugins
-from pe_bench.registry.options import convert
+from pe_bench.registry import catalogue, plugins
+from pe_bench.registry.importing import Kind
+from pe_bench.registry.options import EncodingSpec, convert, plugin_options
 
 unique = itertools.count()
 
@@ -109,7 +110,7 @@ def test_options_that_do_not_fit(put: Put, options: str, says: str) -> None:
     ("kind", "spec", "says"),
     [
         ("encoding", "ropee", "no encoding 'ropee' (did you mean 'rope'?)"),
-        ("encoding", "zzz", f"'zzz'; there are: {', '.join(plugins.names('encoding'))}"),
+        ("encoding", "zzz", f"'zzz'; there are: {', '.join(catalogue.names('encoding'))}"),
         ("task", "rope", "there is no task 'rope'"),
         ("encoding", "", "an empty spec names no encoding"),
         ("encoding", "rope:base", "'rope:base' is not a spec: write name:key=value"),
@@ -117,7 +118,7 @@ def test_options_that_do_not_fit(put: Put, options: str, says: str) -> None:
         ("encoding", "absent/mine.py:a=1", "there is no file absent/mine.py"),
     ],
 )
-def test_specs_of_nothing(kind: plugins.Kind, spec: str, says: str) -> None:
+def test_specs_of_nothing(kind: Kind, spec: str, says: str) -> None:
     with pytest.raises(InputError) as caught:
         plugins.load(kind, spec)
     assert says in str(caught.value)
@@ -254,7 +255,7 @@ def test_a_constructor_that_hands_options_on_has_its_parents(
     put: Put, filled: dict[str, str], names: list[str]
 ) -> None:
     path = put(FAMILY.format(**NOTHING | filled))
-    options = plugins.plugin_options(plugins.load("encoding", str(path)).cls)
+    options = plugin_options(plugins.load("encoding", str(path)).cls)
     assert [o.name for o in options] == names
     assert {o.name: o.default for o in options}["size"] == 7  # the child's, not the parent's
     assert {o.name: o.annotation for o in options}["size"] is int
@@ -297,7 +298,7 @@ def test_options_that_name_an_encoding(put: Put, none: str, default: str) -> Non
     path = put(ADDING.format(none=none, default=default))
     plugin = plugins.load("encoding", f"{path}:size=4,base=rope:base=5e2")
     base = plugin.make(ModelConfig(), 0).base
-    assert isinstance(base, plugins.EncodingSpec) and base == "rope:base=5e2"
+    assert isinstance(base, EncodingSpec) and base == "rope:base=5e2"
     assert plugins.load("encoding", f"{path}:base={'None' if none else 'nope'}").label == path.name
     for wrong, says in {
         "ropee": "no encoding 'ropee' (did you mean 'rope'?)",

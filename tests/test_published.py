@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from made_runs import write_record
 
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue
 from pe_bench.reporting import known_problems, published
 from pe_bench.reporting.columns import list_columns
 from pe_bench.reporting.markdown import escape
@@ -78,7 +78,7 @@ def test_what_was_not_read_in_a_paper_says_so() -> None:
 def test_numbers_that_wait_are_not_shown() -> None:
     with (ROOT / "docs" / "published-waiting.csv").open(encoding="utf-8", newline="") as file:
         waiting = list(csv.DictReader(file))
-    tasks = set(plugins.names("task"))
+    tasks = set(catalogue.names("task"))
     assert {n.task for n in load()} <= tasks
     assert all(row["task"] not in tasks or row["evidence"] == "from memory" for row in waiting)
 

@@ -16,14 +16,14 @@ from helpers import some_slow
 
 import pe_bench
 from pe_bench.decoder.block import Block
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue
 from pe_bench.text.tokenizer import ByteTokenizer
 
 ROOT = Path(__file__).parents[1]
 CONFIG = pe_bench.ModelConfig(
     layers=2, heads=2, width=16, mlp_width=16, vocab_size=32, train_length=16
 )
-ENCODINGS = plugins.names("encoding")
+ENCODINGS = catalogue.names("encoding")
 
 
 @pytest.mark.slow

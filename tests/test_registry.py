@@ -11,10 +11,10 @@ import pytest
 from pe_bench.checks.subject import CONFIG
 from pe_bench.encoding import Encoding
 from pe_bench.errors import FaultyPlugin, InputError
-from pe_bench.registry import importing, plugins
+from pe_bench.registry import catalogue, importing, plugins
 from pe_bench.registry.attributes import class_name, literal_attributes
 from pe_bench.registry.fingerprint import find_sources, fingerprint
-from pe_bench.registry.importing import KINDS, plugin_class, plugin_classes
+from pe_bench.registry.importing import KINDS, Kind, plugin_class, plugin_classes
 from pe_bench.registry.options import (
     EncodingSpec,
     TaskSpec,
@@ -26,7 +26,7 @@ from pe_bench.registry.options import (
 )
 from pe_bench.task import Task
 
-SHIPPED = [(kind, name) for kind in KINDS for name in plugins.names(kind)]
+SHIPPED = [(kind, name) for kind in KINDS for name in catalogue.names(kind)]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_specs_that_are_refused(spec: str, sentence: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), SHIPPED)
-def test_attributes_are_read_without_an_import(kind: plugins.Kind, name: str) -> None:
+def test_attributes_are_read_without_an_import(kind: Kind, name: str) -> None:
     cls = plugins.load(kind, name).cls
     assert class_name(kind, name) == cls.__name__
     found = literal_attributes(kind, name)
@@ -117,7 +117,7 @@ def test_attributes_are_read_without_an_import(kind: plugins.Kind, name: str) ->
         assert "version" in found
 
 
-@pytest.mark.parametrize("name", plugins.names("encoding"))
+@pytest.mark.parametrize("name", catalogue.names("encoding"))
 def test_an_encoding_is_of_the_first_layer_by_default(name: str) -> None:
     """A call without a layer, as in a notebook, makes the encoding of layer 0."""
     parameters = inspect.signature(plugins.load("encoding", name).cls.__init__).parameters
@@ -291,12 +291,12 @@ def test_the_content_of_a_file_that_an_option_names_is_part_of_the_version(tmp_p
 
 
 def test_all_is_expanded_in_its_place() -> None:
-    every = plugins.names_of_all("encoding")
+    every = catalogue.names_of_all("encoding")
     assert "tape" in every and "tape-ablations" not in every
     first, *rest = [name for name in every if name != "rope"]
-    found = plugins.expand(["rope", "tape-ablations", "all", first], "encoding")
+    found = catalogue.expand(["rope", "tape-ablations", "all", first], "encoding")
     assert found == ["rope", "tape-ablations", first, *rest]
-    assert plugins.expand(["rope", "rope"], "encoding") == ["rope"]
+    assert catalogue.expand(["rope", "rope"], "encoding") == ["rope"]
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.pretrained.checkpoint import Checkpoint
 from pe_bench.pretrained.llama_config import LlamaConfig, parse_config
 from pe_bench.pretrained.rotation import describe_rotation, with_rotation
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 
-NAMES = plugins.names("encoding")
+NAMES = catalogue.names("encoding")
 EVERYDAY = (*KINDS, "fope", "gemma", "irope", "pope", "rnope-swa", "xpos")
 BASE = 300_000.0  # no encoding's default
 SHAPE = {

@@ -12,7 +12,7 @@ from filelock import FileLock
 
 from pe_bench.cli import main
 from pe_bench.errors import InputError
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue
 from pe_bench.registry.importing import Kind
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.store import read_measurements
@@ -268,12 +268,12 @@ def test_each_subset_is_tried_until_one_has_failed_like_the_one_before(
 def test_an_encoding_that_all_stands_for_may_not_fit(
     toy: Toy, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = plugins.names
+    names = catalogue.names
 
     def some(kind: Kind) -> list[str]:
         return ["abacus", "nope"] if kind == "encoding" else names(kind)
 
-    monkeypatch.setattr(plugins, "names", some)
+    monkeypatch.setattr(catalogue, "names", some)
     assert toy(encodings=("all",)) == (0, ["batch", "batch", "a", "b"])
     out, err = capsys.readouterr()
     assert "abacus · toy.py · seed 0: skipped, abacus needs tokens for single digit" in out

@@ -15,8 +15,8 @@ import torch
 from pe_bench.config import IGNORE, ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, Tunable
-from pe_bench.registry import plugins
-from pe_bench.registry.options import show, with_option
+from pe_bench.registry import catalogue, plugins
+from pe_bench.registry.options import plugin_options, show, with_option
 from pe_bench.runs.candidates import (
     CANDIDATES,
     FINALISTS,
@@ -383,11 +383,11 @@ def test_training_goes_on_after_a_look_at_held_out_batches(
 
 def is_tunable(name: str) -> bool:
     cls: type[Encoding] = plugins.load("encoding", name).cls
-    return bool(cls.tunable and cls.tunable.option in {o.name for o in plugins.plugin_options(cls)})
+    return bool(cls.tunable and cls.tunable.option in {o.name for o in plugin_options(cls)})
 
 
 @pytest.mark.parametrize("length", [14, 33, 128, 4096])
-@pytest.mark.parametrize("name", [name for name in plugins.names("encoding") if is_tunable(name)])
+@pytest.mark.parametrize("name", [name for name in catalogue.names("encoding") if is_tunable(name)])
 def test_tunable_options(name: str, length: int) -> None:
     """There are at most two values, and each makes an encoding for rows of any length."""
     tunable = cast(Tunable, plugins.load("encoding", name).cls.tunable)

@@ -8,7 +8,7 @@ from test_runner import Toy, record
 from test_runner import toy as toy  # a fixture
 
 from pe_bench.cli import main
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue
 from pe_bench.reporting.styles import FREE_COLOURS, MARKERS, Style, family_of, styles, styles_of
 from pe_bench.results.store import read_record, read_records
 
@@ -78,7 +78,7 @@ def test_variants_and_adapted_models_have_shades_of_it(tmp_path: Path) -> None:
 
 
 def test_encodings_without_a_style_have_a_free_colour() -> None:
-    shipped = styles(plugins.names("encoding"))
+    shipped = styles(catalogue.names("encoding"))
     for label in ("mine.py", "other.py", "third.py:a=1"):
         found = styles([*shipped, label])[label]
         assert found.colour in FREE_COLOURS

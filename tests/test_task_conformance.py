@@ -24,7 +24,8 @@ from pe_bench.config import IGNORE
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
+from pe_bench.registry.options import plugin_options
 from pe_bench.results.items import Items
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
@@ -40,7 +41,7 @@ from pe_bench.sequences.rows import PAD
 from pe_bench.sequences.scoring import Scores
 from pe_bench.task import Task, Vocabulary
 
-TASKS = plugins.names("task")
+TASKS = catalogue.names("task")
 CLASSES: dict[str, type[Task]] = {name: plugins.load("task", name).cls for name in TASKS}
 SYNTHETIC = [n for n, cls in CLASSES.items() if issubclass(cls, LengthGeneralizationTask)]
 QUICK = {*TASKS} - {"scrolls"}  # which reads documents
@@ -86,7 +87,7 @@ SYMBOLS = {
 def stage(name: str, tmp_path: Path, few: int = 2, **train: int) -> ResolvedTask:
     """Return a task with its quick preset, a tiny model and `few` items of a kind."""
     options = RunOptions(cache=tmp_path, train=train, model=TINY)
-    known = [option.name for option in plugins.plugin_options(CLASSES[name])]
+    known = [option.name for option in plugin_options(CLASSES[name])]
     size = next((f":{option}={few}" for option in ("samples", "windows") if option in known), "")
     size = size or SMALL.get(name, "")
     return resolve(options, f"{name}{size}")
@@ -346,7 +347,7 @@ def test_what_a_task_declares(name: str, cache_folder: Path) -> None:
     metric = task.metrics.get(task.headline.metric) or METRICS[task.headline.metric]
     assert metric.higher_is_better is not None
     assert any(isinstance(view, Column) for view in task.views)
-    doc = plugins.describe("task", name)
+    doc = catalogue.describe("task", name)
     assert 20 < len(doc) <= 100 and doc.endswith(".")
 
 
@@ -418,7 +419,7 @@ def test_the_order_of_subsets_changes_nothing(name: str, tmp_path: Path) -> None
 def test_options_of_a_spec_go_before_those_of_the_preset(name: str, tmp_path: Path) -> None:
     """This includes options that equal defaults of the constructor but not of the preset."""
     cls = CLASSES[name]
-    for option in plugins.plugin_options(cls):
+    for option in plugin_options(cls):
         for preset, content in cls.presets.items():
             if option.name not in content.options or content.starts_from:  # may need a download
                 continue

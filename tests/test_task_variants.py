@@ -28,7 +28,7 @@ from torch import Tensor
 
 from pe_bench.config import IGNORE
 from pe_bench.errors import InputError
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.results.measurement import Measurement
 from pe_bench.sequences import length_generalization
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
@@ -415,7 +415,7 @@ def test_every_task_has_variants() -> None:
     assert {name: len(each) for name, each in stored.items()} == {
         name: len(each) for name, each in VARIANTS.items()
     }
-    assert [*VARIANTS] == plugins.names("task")
+    assert [*VARIANTS] == catalogue.names("task")
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -15,7 +15,8 @@ from pe_bench.errors import InputError
 from pe_bench.layers import Layers
 from pe_bench.positions import Positions
 from pe_bench.random_ids import random_ids
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
+from pe_bench.registry.options import plugin_options
 from pe_bench.wrapper import Wrapper
 
 SMALL = ModelConfig(layers=2, train_length=4)
@@ -163,12 +164,10 @@ def test_random_ids_of_many_rows() -> None:
 
 
 def takes_train_positions(name: str) -> bool:
-    return "train_positions" in {
-        p.name for p in plugins.plugin_options(plugins.load("encoding", name).cls)
-    }
+    return "train_positions" in {p.name for p in plugin_options(plugins.load("encoding", name).cls)}
 
 
-NAMES = plugins.names("encoding")
+NAMES = catalogue.names("encoding")
 
 
 @pytest.mark.parametrize("name", some_slow(NAMES, [*KINDS, "bipe", "hybrid"]))

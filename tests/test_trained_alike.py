@@ -15,7 +15,7 @@ from helpers import CODED, some_slow
 from pe_bench.config import IGNORE, ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encodings.rope import Remap
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.sequences.rows import END, FIRST, Sequences, Turn, collate
 from pe_bench.sequences.scoring import exact_match, teacher_forced
 
@@ -40,7 +40,7 @@ TOLERANCE = 0.05  # five standard errors of the mean over draws
 # By default these are trained as RoPE, and only evaluation differs.
 REMAPS = {
     name
-    for name in plugins.names("encoding")
+    for name in catalogue.names("encoding")
     if issubclass(plugins.load("encoding", name).cls, Remap)
 }
 NAMES = [n + ":train_remapped=true" * (n in REMAPS) for n in CODED]

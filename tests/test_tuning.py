@@ -14,7 +14,7 @@ import pe_bench
 from pe_bench.cli import main
 from pe_bench.config import IGNORE, show_rate
 from pe_bench.errors import InputError
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.reporting.tuning_notes import describe_tuning
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
@@ -306,7 +306,7 @@ FEW_ROWS = ("multi-addition", "multiplication", "posgen")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", plugins.names("task"))
+@pytest.mark.parametrize("name", catalogue.names("task"))
 def test_held_out_batches_are_like_training_and_no_part_of_it(
     name: str, tmp_path: Path, cache_folder: Path
 ) -> None:

@@ -16,7 +16,7 @@ from pe_bench.errors import DataError, InputError, suggest
 from pe_bench.layers import Layers
 from pe_bench.positions import ALIGNED, Positions, State
 from pe_bench.random_ids import random_ids
-from pe_bench.registry.plugins import EncodingSpec, TaskSpec
+from pe_bench.registry.options import EncodingSpec, TaskSpec
 from pe_bench.results.intervals import average, mean_of, ratio
 from pe_bench.results.items import Items, RowKey
 from pe_bench.results.journal import Journal

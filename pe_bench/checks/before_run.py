@@ -11,8 +11,9 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.decoder.unsaved import find_unsaved
 from pe_bench.encoding import Encoding
 from pe_bench.errors import CRASHES, FaultyPlugin, as_exception
-from pe_bench.registry.plugins import Plugin, is_shipped
+from pe_bench.registry.plugins import Plugin
 from pe_bench.registry.torch_settings import ChangedTorch, keeping_torch_settings
+from pe_bench.registry.versions import is_shipped
 
 
 def find_fault(plugin: Plugin) -> str | None:

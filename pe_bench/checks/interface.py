@@ -12,7 +12,8 @@ from pe_bench.checks.subject import CONFIG
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.registry.options import plugin_options
-from pe_bench.registry.plugins import Plugin, is_shipped
+from pe_bench.registry.plugins import Plugin
+from pe_bench.registry.versions import is_shipped
 from pe_bench.visibility import EVERYTHING
 
 NO_HOOKS = ("layer_kinds", "kind_of", "at_layer", "bias_matrix", "overrides", "options_of_llama")

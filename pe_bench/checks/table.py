@@ -16,6 +16,7 @@ from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.checks.task_subject import TaskSubject
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
+from pe_bench.registry.versions import is_shipped
 from pe_bench.system.console import info
 from pe_bench.system.files import cache_folder
 
@@ -66,7 +67,7 @@ def check_encodings(
     for spec in specs:
         plugin = plugins.load("encoding", spec)
         loaded.append(plugin)
-        if not plugins.is_shipped(plugin.cls) and not plugin.options:
+        if not is_shipped(plugin.cls) and not plugin.options:
             for variant in vars(plugin.cls).get("variants", ()):
                 loaded.append(plugins.load("encoding", f"{spec.rstrip(':')}:{variant}"))
     subjects = {p.label: Subject(p.make, device, kv_heads) for p in loaded}

@@ -8,7 +8,7 @@ from pe_bench.commands.device import device_option, find_device
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, suggest
 from pe_bench.option_table import argument, check_values, option
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import KINDS, Kind
 from pe_bench.registry.options import split_spec
 from pe_bench.system.console import info
@@ -69,7 +69,7 @@ def sort_by_kind(specs: Sequence[str]) -> dict[Kind, list[str]]:
     found: dict[Kind, dict[str, None]] = {kind: {} for kind in KINDS}
     for spec in specs:
         if spec in EVERY:
-            found[EVERY[spec]] |= dict.fromkeys(plugins.names(EVERY[spec]))
+            found[EVERY[spec]] |= dict.fromkeys(catalogue.names(EVERY[spec]))
         else:
             found[_kind_of(spec)][spec] = None
     return {kind: list(of_kind) for kind, of_kind in found.items()}
@@ -82,7 +82,7 @@ def _kind_of(spec: str) -> Kind:
         return kinds[0]
     known = list(EVERY)
     for kind in KINDS:
-        known += plugins.names(kind)
+        known += catalogue.names(kind)
     raise InputError(
         f"there is no encoding or task '{where}'{suggest(where, known)}; see pe-bench list, or "
         "give the path of a file with one"

@@ -13,7 +13,7 @@ from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, SavingError
 from pe_bench.grid.sizes import SIZES, VOCABULARY, choose_shape, count_parameters, read_size
 from pe_bench.option_table import check_values, option
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.reporting.terminal import plain_table, wrap
 from pe_bench.runs.options import RunOptions
 from pe_bench.system.console import info, show_duration, warn
@@ -88,14 +88,14 @@ def main(values: Values) -> int:
         sizes = {name: getattr(shape, name) for name in SIZES}
         options = replace(options, model={**options.model, **sizes})
     encodings = [
-        plugins.load("encoding", spec) for spec in plugins.expand(grid.encodings, "encoding")
+        plugins.load("encoding", spec) for spec in catalogue.expand(grid.encodings, "encoding")
     ]
     counter = GridCost(encodings, options, asked.precision, asked.speed, asked.lengths, shape)
     if shape:
         info(wrap(_describe(shape)) + "\n")
     wrong = False
     shown: list[CostRow] = []
-    for spec in plugins.expand(grid.tasks, "task"):
+    for spec in catalogue.expand(grid.tasks, "task"):
         try:
             rows = counter.rows_of(spec)
         except InputError as error:

@@ -11,7 +11,7 @@ from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.errors import InputError
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.plugins import Plugin
 
 # The place where a hook changes the model, in the order of a forward pass.
@@ -71,7 +71,7 @@ def encoding_table(names: Sequence[str], *, wide: bool = True) -> str:
 def card(name: str) -> list[str]:
     """Return the line of an encoding: one entry for each of COLUMNS and FACTS."""
     plugin = plugins.load("encoding", name)
-    what, paper, year = _source(plugins.describe("encoding", name))
+    what, paper, year = _source(catalogue.describe("encoding", name))
     variants = _variants(plugin)
     facts = [_fact(fact, variants) for fact in FACTS]
     return [

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pe_bench import decoder
 from pe_bench.errors import InputError
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import Kind, trusting_only
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.results.identity import describe_change, settings_of_phases
@@ -131,7 +131,7 @@ class Versions:
 
     def _now(self, kind: Kind, label: str) -> str | None:
         """Return the present version of a plugin; None: it is unknown."""
-        if label.partition(":")[0] not in plugins.names(kind):
+        if label.partition(":")[0] not in catalogue.names(kind):
             return self.latest.get((kind, label))
         if (kind, label) not in self.shipped:
             try:

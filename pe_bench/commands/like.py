@@ -17,7 +17,7 @@ from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, suggest
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.option_table import option_names, options_of
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import trusting_only
 from pe_bench.registry.options import split_spec
 from pe_bench.results.record import RunRecord
@@ -75,7 +75,7 @@ def find_like(values: Values, command: Command) -> Like:
     """
     folder = find_folder(values.given["like"])
     _check_given(values, folder)
-    for spec in plugins.expand(values.given["encodings"], "encoding"):
+    for spec in catalogue.expand(values.given["encodings"], "encoding"):
         plugins.load("encoding", spec)
     grids = _read_grids(folder, command)
     records = latest_copies(one for one in read_records(folder) if one.status == "done")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pe_bench.commands.device import find_precision
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, InputErrors
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.options import RunOptions
@@ -70,7 +70,7 @@ def find_tables(
     device = _device(given.get("device", "auto"))
     precision = find_precision(given.get("precision", "auto"), device, options.preset)
     factory = RunFactory(replace(options, precision=precision), device=device)
-    for spec in plugins.expand(given["tasks"], "task"):
+    for spec in catalogue.expand(given["tasks"], "task"):
         try:
             label = plugins.load("task", spec, options.preset).label
         except InputError as error:  # such as a file that the user has not named
@@ -106,7 +106,7 @@ def _fill(table: PlannedTable, records: Sequence[RunRecord], factory: "RunFactor
         table.reason = _differences(resolved, max(records, key=lambda one: one.finished))
         return
     seeds = table.grid.given.get("seeds", (0,))
-    for spec in plugins.expand(table.grid.given["encodings"], "encoding"):
+    for spec in catalogue.expand(table.grid.given["encodings"], "encoding"):
         with suppress(InputError):  # the file of another user's encoding
             label = factory.adapted(factory.encoding(spec), resolved).label
             table.planned |= {(label, seed) for seed in seeds}

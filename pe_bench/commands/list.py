@@ -6,7 +6,7 @@ from pe_bench.commands.command import Command, OptionGroup
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, suggest
 from pe_bench.option_table import argument, option
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import KINDS, Kind
 from pe_bench.system.console import info
 
@@ -30,7 +30,7 @@ def main(values: Values) -> int:
     if options.what == "encodings":
         from pe_bench.commands.encoding_table import encoding_table
 
-        info(encoding_table(plugins.names("encoding"), wide=options.wide))
+        info(encoding_table(catalogue.names("encoding"), wide=options.wide))
     else:
         kind = _kind(options.what)
         from pe_bench.commands.list_plugin import show_plugin
@@ -43,7 +43,7 @@ def _names(kinds: tuple[Kind, ...]) -> list[str]:
     lines = []
     for kind in kinds:
         lines.append(f"{kind}s")
-        lines += [f"  {n:14s} {plugins.describe(kind, n)}" for n in plugins.names(kind)]
+        lines += [f"  {n:14s} {catalogue.describe(kind, n)}" for n in catalogue.names(kind)]
     return lines
 
 
@@ -58,7 +58,7 @@ def _kind(what: str) -> Kind:
         return found[0]
     known = ["encodings", "tasks"]
     for kind in KINDS:
-        known += plugins.names(kind)
+        known += catalogue.names(kind)
     if what == "presets":
         raise InputError("every task has its own presets: write pe-bench list TASK")
     name, colon, _ = what.partition(":")

@@ -9,7 +9,7 @@ from pe_bench.checks.subject import CONFIG
 from pe_bench.commands.encoding_table import FACTS, align, list_actions
 from pe_bench.config import ModelConfig
 from pe_bench.errors import CRASHES, InputError, describe_error
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.registry.options import option_of, plugin_options, show, show_type
 from pe_bench.registry.plugins import Plugin
@@ -29,7 +29,7 @@ MODEL = ("layers", "width", "heads", "mlp_width")
 def show_plugin(kind: Kind, where: str) -> str:
     """Return the description of a plugin: docstring, options, and facts or presets."""
     plugin = plugins.load(kind, where)
-    parts = [f"{plugin.label}: {plugins.describe_file(plugin.file)}"]
+    parts = [f"{plugin.label}: {catalogue.describe_file(plugin.file)}"]
     parts.append(inspect.cleandoc(plugin.cls.__doc__ or ""))
     parts += _inherited(plugin.cls)
     parts += _choices(plugin.cls)

@@ -10,8 +10,9 @@ from pe_bench.checks.depth import Depths
 from pe_bench.errors import CRASHES, DataError, InputError, InputErrors, SavingError, describe_error
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.spec import GridSpec
-from pe_bench.registry import plugins
-from pe_bench.registry.plugins import Kind, Plugin
+from pe_bench.registry import catalogue, plugins
+from pe_bench.registry.importing import Kind
+from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.fitting import (
     describe_depths,
@@ -95,7 +96,7 @@ def make_plan(spec: GridSpec) -> Plan:
     if options.origin is None or factory.origin is not None:
         resolved, failures = _resolve(tasks, factory, problems)
         _check_data(failures, resolved, options, problems)
-        if len(resolved) == len(plugins.expand(spec.tasks, "task")):
+        if len(resolved) == len(catalogue.expand(spec.tasks, "task")):
             with problems.collect():
                 check_used(options, resolved)
     plan = _plan_runs(spec, factory, encodings, resolved, problems)
@@ -138,7 +139,7 @@ def _load(
 ) -> list[Plugin]:
     """Return the plugins of the specs, one for each label."""
     loaded: dict[str, Plugin] = {}
-    for spec in plugins.expand(specs, kind):
+    for spec in catalogue.expand(specs, kind):
         with problems.collect():
             plugin = load(spec)
             _check_label(plugin, loaded)

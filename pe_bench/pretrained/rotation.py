@@ -9,8 +9,8 @@ import torch
 from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
 from pe_bench.pretrained.llama_config import LlamaConfig
-from pe_bench.registry import plugins
-from pe_bench.registry.options import EncodingSpec, convert, show, split_spec
+from pe_bench.registry import catalogue, plugins
+from pe_bench.registry.options import EncodingSpec, convert, plugin_options, show, split_spec
 from pe_bench.registry.plugins import Plugin
 
 FILE = re.compile(r"[/\\]|\.py\b")
@@ -45,7 +45,7 @@ def with_rotation(
         origin = plugins.load("encoding", config.encoding)
     notes: list[str] = []
     parts = {}
-    for option in plugins.plugin_options(plugin.cls):
+    for option in plugin_options(plugin.cls):
         if option.annotation is EncodingSpec:
             inside = EncodingSpec(given.get(option.name, option.default))
             parts[option.name], of_part = with_rotation(inside, config.of_part(option.name), origin)
@@ -55,7 +55,7 @@ def with_rotation(
     if own or (not parts and _rotates(plugin, config.model)):
         taken, notes = _choose_options(spec, plugin, own, config, origin)
         full = _join(spec, given | parts | taken)
-    if where in plugins.names("encoding"):
+    if where in catalogue.names("encoding"):
         full = type(spec)(plugins.load("encoding", full).label)
     return (full.replace(",", ":") if isinstance(spec, EncodingSpec) else full), notes
 
@@ -99,7 +99,7 @@ def _choose_options(
     if BASE not in given and not own and not rotation and _may_differ(plugin, config, origin):
         of_model = f"which may differ from those of {config.encoding}"
         return {}, [f"{plugin.label} rotates with its own frequencies, {of_model}"]
-    known = {option.name: option for option in plugins.plugin_options(plugin.cls)}
+    known = {option.name: option for option in plugin_options(plugin.cls)}
     scales = SCALING in getattr(plugin.cls, "option_tables", {})
     taken = {}
     for name, value in (own or rotation).items():
@@ -132,7 +132,7 @@ def _options_of_rotation(encoding: Plugin) -> dict[str, Any]:
     """Return base and scaling of an encoding, or of its parts if all that have a base agree."""
     found: dict[str, Any] = {}
     of_parts: list[dict[str, Any]] = []
-    for option in plugins.plugin_options(encoding.cls):
+    for option in plugin_options(encoding.cls):
         value = encoding.options.get(option.name, option.default)
         if option.name == BASE and option.annotation is float:
             found[BASE] = value
@@ -169,7 +169,7 @@ def _rotates(plugin: Plugin, model: ModelConfig) -> bool:
 
 def names_only_shipped(spec: str) -> bool:
     """Return whether a spec names only shipped encodings, and no file with code."""
-    return split_spec(spec)[0] in plugins.names("encoding") and not FILE.search(spec)
+    return split_spec(spec)[0] in catalogue.names("encoding") and not FILE.search(spec)
 
 
 def _can_be_made(spec: str, model: ModelConfig) -> bool:

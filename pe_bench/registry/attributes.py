@@ -6,8 +6,8 @@ Reports need these attributes, but never import torch.
 import ast
 from functools import cache
 
+from pe_bench.registry.catalogue import path_of
 from pe_bench.registry.importing import Kind
-from pe_bench.registry.plugins import path_of
 
 STYLE = ("label", "family", "colour", "marker")
 """Attributes of an encoding that say how reports show it."""

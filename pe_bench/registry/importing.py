@@ -26,6 +26,11 @@ KINDS: tuple[Kind, ...] = ("encoding", "task")
 BASES = {"encoding": ("pe_bench.encoding", "Encoding"), "task": ("pe_bench.task", "Task")}
 
 
+def is_path(where: str) -> bool:
+    """Return whether the first part of a spec is the path of a file or folder, not a name."""
+    return where.endswith(".py") or "/" in where
+
+
 def import_shipped(path: Path, module: str) -> types.ModuleType:
     """Return a module of the package.
 

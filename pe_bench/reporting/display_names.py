@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from pe_bench.errors import InputError, suggest
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue
 from pe_bench.registry.attributes import class_name
 from pe_bench.reporting.styles import declared_attributes
 from pe_bench.results.labels import ARROW, split_label
@@ -44,7 +44,7 @@ def display_name(label: str, record: RunRecord | None = None) -> str:
     name, _ = split_label(label)
     shown = declared_attributes(label, record).get("label") or ""
     if not shown:
-        is_shipped = name in plugins.names("encoding")
+        is_shipped = name in catalogue.names("encoding")
         shown = class_name("encoding", name) if is_shipped else name.removesuffix(".py")
     _, _, measured = label.rpartition(ARROW)
     options, bracket, method = measured[len(name) :].partition(" [")

@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.colors import is_color_like, to_hex
 from matplotlib.markers import MarkerStyle
 
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue
 from pe_bench.registry.attributes import STYLE, literal_attributes
 from pe_bench.results.labels import split_label
 from pe_bench.results.record import RunRecord
@@ -115,7 +115,7 @@ def outline(marker: str) -> list[tuple[float, float]]:
 
 def is_own(label: str) -> bool:
     """Return whether an encoding is the user's own: not shipped with the package."""
-    return split_label(label)[0] not in plugins.names("encoding")
+    return split_label(label)[0] not in catalogue.names("encoding")
 
 
 def own_first(labels: Iterable[str]) -> list[str]:
@@ -163,7 +163,7 @@ def _read_style(name: str, declared: Mapping[str, str]) -> Style | None:
 def _known() -> dict[str, Style]:
     """Return the styles of all shipped encodings that declare one."""
     found = {}
-    for name in plugins.names("encoding"):
+    for name in catalogue.names("encoding"):
         declared = _declared(name)
         if "colour" in declared and "marker" in declared:
             found[name] = Style(declared["colour"], declared["marker"])
@@ -172,7 +172,7 @@ def _known() -> dict[str, Style]:
 
 def _declared(name: str) -> dict[str, str]:
     """Return the style attributes declared by a shipped encoding."""
-    if name not in plugins.names("encoding"):
+    if name not in catalogue.names("encoding"):
         return {}
     attributes = literal_attributes("encoding", name)
     return {key: str(attributes[key]) for key in STYLE if key in attributes}

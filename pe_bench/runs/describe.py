@@ -8,7 +8,7 @@ import torch
 
 from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.errors import CRASHES, as_exception
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue
 from pe_bench.registry.attributes import STYLE
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.resolve import ResolvedTask
@@ -47,5 +47,5 @@ def describe_encoding(resolved: ResolvedTask, encoding: Plugin) -> dict[str, Any
 
 def _read(cls: type[Any]) -> dict[str, Any]:
     file = inspect.getsourcefile(cls)
-    summary = plugins.describe_file(Path(file)) if file else ""
+    summary = catalogue.describe_file(Path(file)) if file else ""
     return {"summary": summary, "text": inspect.cleandoc(vars(cls).get("__doc__") or "")}

@@ -8,7 +8,7 @@ from typing import Any
 
 from pe_bench.errors import InputError
 from pe_bench.pretrained.rotation import with_rotation
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.adaptation import adapt, continue_from_origin
 from pe_bench.runs.command_words import command_words
@@ -62,7 +62,7 @@ class RunFactory:
         checkpoint = self.origin.checkpoint
         full = checkpoint.spec(spec)
         label = plugin.label
-        shipped = label.partition(":")[0] in plugins.names("encoding")
+        shipped = label.partition(":")[0] in catalogue.names("encoding")
         if shipped and with_rotation(label, checkpoint.config)[0] != full:
             label = spec  # the spec states a default of the encoding; the checkpoint's differs
         # Workers build the same run from `given`, so it must not have the checkpoint's options.

@@ -9,7 +9,8 @@ from pe_bench.decoder.empty import without_memory
 from pe_bench.encoding import Encoding
 from pe_bench.errors import CRASHES, FaultyPlugin, InputError, as_exception
 from pe_bench.pretrained.rotation import describe_rotation
-from pe_bench.registry.plugins import Plugin, is_shipped
+from pe_bench.registry.plugins import Plugin
+from pe_bench.registry.versions import is_shipped
 from pe_bench.runs.initial_weights import Adapted
 from pe_bench.runs.memory import check_encoding_fits
 from pe_bench.runs.resolve import ResolvedTask

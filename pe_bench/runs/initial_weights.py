@@ -11,7 +11,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import ChangedError, InputError
 from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.weights import load_files, make_empty
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.options import RunOptions
 from pe_bench.train.adaptation_methods import trains_all
@@ -73,7 +73,7 @@ def load_origin(spec: str) -> Plugin:
         try:
             return plugins.load("encoding", spec)
         except InputError as error:
-            if where in plugins.names("encoding") or Path(where).exists():
+            if where in catalogue.names("encoding") or Path(where).exists():
                 raise
             raise InputError(f"{error}, or the folder of a checkpoint") from None
     checkpoint = open_checkpoint(folder)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pe_bench.config import AdaptConfig, ModelConfig, TrainConfig
 from pe_bench.errors import InputError, suggest
 from pe_bench.option_table import check_names, option, options_of
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue
 from pe_bench.registry.importing import entry_points
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system.files import cache_folder
@@ -30,7 +30,7 @@ def _read_data_folder(word: str) -> tuple[str, Path]:
     task, equals, folder = word.partition("=")
     if not equals or Path(word).exists():
         return "", Path(word)
-    known = [*plugins.names("task"), *entry_points("task")]
+    known = [*catalogue.names("task"), *entry_points("task")]
     if task not in known and "." not in task and "/" not in task:
         raise InputError(
             f"there is no task '{task}'{suggest(task, known)}; write --data DIR or --data task=DIR"

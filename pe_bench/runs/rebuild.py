@@ -8,7 +8,7 @@ from typing import Any
 from pe_bench.config import AdaptConfig, ModelConfig
 from pe_bench.errors import DataError, InputError
 from pe_bench.option_table import option_names
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import Kind, trusting_only
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import flatten_settings, settings_of_phases
@@ -80,7 +80,7 @@ def _check_paths(record: RunRecord, moved: MovedPaths) -> None:
     }
     for kind, (path, labels) in of_kinds.items():
         own = [label.partition(":")[0] for label in labels]
-        if path is not None and {*own} <= {*plugins.names(kind)}:
+        if path is not None and {*own} <= {*catalogue.names(kind)}:
             raise InputError(f"--{kind} has no effect: the {kind} of the run, {own[0]}, is shipped")
 
 
@@ -143,7 +143,7 @@ def _check_label(plugin: Plugin, label: str) -> None:
 def _spec(kind: Kind, label: str, record: RunRecord, path: str | None) -> str:
     """Return the spec that loads a plugin: its label, with the path of the user's file if any."""
     name, colon, options = label.partition(":")
-    if name in plugins.names(kind):
+    if name in catalogue.names(kind):
         return label
     if path is None:
         recorded = record.sources.get(kind)

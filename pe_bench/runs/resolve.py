@@ -13,8 +13,9 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError, as_exception, suggest
 from pe_bench.pretrained.weights import make_empty
-from pe_bench.registry import plugins
-from pe_bench.registry.plugins import Plugin, TaskSpec
+from pe_bench.registry import catalogue, plugins
+from pe_bench.registry.options import TaskSpec, plugin_options
+from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import digest_settings
 from pe_bench.results.views import Headline
 from pe_bench.runs.declared import check_declared
@@ -182,7 +183,7 @@ def others_start_from(resolved: ResolvedTask) -> bool:
     if not _is_language_model(resolved):
         return False
     name = resolved.label.partition(":")[0]
-    for other in plugins.names("task"):
+    for other in catalogue.names("task"):
         preset = plugins.load("task", other).cls.presets.get(resolved.task.context.preset)
         if preset and preset.starts_from and preset.starts_from.partition(":")[0] == name:
             return True
@@ -266,7 +267,7 @@ def _context(
     """Return the context of a task."""
     overrides = dict(options.train)
     if preset.train.length is None and "length" in overrides:
-        known = ", ".join(option.name for option in plugins.plugin_options(plugin.cls))
+        known = ", ".join(option.name for option in plugin_options(plugin.cls))
         raise InputError(
             f"--train.length has no effect: options of the task ({known}) set the length of rows"
         )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
-from pe_bench.registry.options import show, split_spec, with_option
+from pe_bench.registry.options import plugin_options, show, split_spec, with_option
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.candidates import Candidate
 from pe_bench.runs.initial_weights import Adapted, Pretrained
@@ -30,7 +30,7 @@ def values_to_try(encoding: Plugin, task: ResolvedTask) -> Sequence[str]:
         return ()
     tunable = encoding.cls.tunable
     given = split_spec(encoding.given)[1]
-    options = {option.name for option in plugins.plugin_options(encoding.cls)}
+    options = {option.name for option in plugin_options(encoding.cls)}
     if tunable is None or tunable.option in given or tunable.option not in options:
         return ()
     found = []

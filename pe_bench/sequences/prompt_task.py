@@ -8,7 +8,7 @@ import numpy as np
 
 from pe_bench.config import TrainConfig
 from pe_bench.errors import InputError
-from pe_bench.registry.plugins import TaskSpec
+from pe_bench.registry.options import TaskSpec
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.splits import ID, OOD
 from pe_bench.sequences.curriculum import Stage, make_rows, stage_at

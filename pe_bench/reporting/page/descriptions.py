@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pe_bench.registry import plugins
+from pe_bench.registry import catalogue
 from pe_bench.registry.importing import Kind
 from pe_bench.results.labels import split_label
 from pe_bench.results.record import RunRecord
@@ -33,15 +33,15 @@ def describe_source(kind: Kind, label: str) -> dict[str, str]:
         label: spec of the plugin. The result is empty if it is not shipped.
     """
     name, _ = split_label(label)
-    if name not in plugins.names(kind):
+    if name not in catalogue.names(kind):
         return {}
-    path = plugins.path_of(kind, name)
+    path = catalogue.path_of(kind, name)
     tree = ast.parse(path.read_text(encoding="utf-8"))
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.bases]
     public = [node for node in classes if not node.name.startswith("_")]
     text = ast.get_docstring(public[-1]) if public else None
     return {
-        "summary": plugins.describe_file(path),
+        "summary": catalogue.describe_file(path),
         "text": inspect.cleandoc(text or ""),
         "note": "From the present source: records of these runs do not contain this text.",
     }

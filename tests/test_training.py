@@ -20,7 +20,8 @@ from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.task import Batch
 from pe_bench.train.checkpoint_store import CheckpointStore
-from pe_bench.train.loop import Callbacks, train
+from pe_bench.train.loop import train
+from pe_bench.train.progress import Callbacks
 from pe_bench.train.training import ensure_trained
 from pe_bench.train.training_log import TrainingLog
 from pe_bench.train.training_result import TrainingResult

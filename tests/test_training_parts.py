@@ -29,9 +29,10 @@ from pe_bench.train import adaptation_methods, loggers
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.checkpoints import read_checkpoint, write_checkpoint
 from pe_bench.train.fabric import Logger
-from pe_bench.train.loop import Callbacks, train
+from pe_bench.train.loop import train
 from pe_bench.train.optimizer import make_optimizer, scale
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup, connect
+from pe_bench.train.progress import Callbacks
 from pe_bench.train.training import ensure_trained, join_training
 from pe_bench.train.training_result import TrainingResult
 from pe_bench.train.training_setup import Training

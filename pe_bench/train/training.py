@@ -14,8 +14,9 @@ from pe_bench.system.time_limit import TimeLimit
 from pe_bench.train import adaptation_methods
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.fabric import Logger
-from pe_bench.train.loop import Callbacks, train
+from pe_bench.train.loop import train
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
+from pe_bench.train.progress import Callbacks
 from pe_bench.train.training_result import TrainingResult
 from pe_bench.train.training_setup import Training
 
@@ -47,7 +48,7 @@ def ensure_trained(
         distributed: context manager that starts the other ranks, which call `join_training`. Its
             argument tells them whether to resume from the checkpoint.
         logged: context manager that opens the logger of the training.
-        stop, limit: see `pe_bench.train.loop.Callbacks`. A training that `stop` ends leaves no
+        stop, limit: see `pe_bench.train.progress.Callbacks`. A training that `stop` ends leaves no
             checkpoint.
 
     Raises:

@@ -26,7 +26,7 @@ from pe_bench.results.items import Items, RowKey, write_items
 from pe_bench.results.layout import baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import write_rows
+from pe_bench.results.store import read_record, write_rows
 from pe_bench.results.views import Headline
 from pe_bench.stats.comparison import SeedScores, compare_all, compare_asked
 from pe_bench.stats.ranking import (
@@ -531,6 +531,31 @@ def test_bad_input(
     assert main(["compare", *args, *where]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
+
+
+@pytest.mark.slow
+def test_two_encodings_at_the_floor_have_no_mean_difference(tmp_path: Path) -> None:
+    for task in ("near", "far"):
+        for name in ("good", "plain"):
+            put(tmp_path, task, name, [9, 10, 9, 10, 9])  # guessing: 10 %
+    put_baselines(tmp_path, "near", "far")
+    found = verdicts.compare_pair(read(tmp_path), "good", "plain")
+    assert found.mean is None and "on average" not in sentences.describe_all(found)
+
+
+@pytest.mark.slow
+def test_the_terminal_names_points_without_finite_logits(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = "near: left out 512 tokens: the model's logits are NaN or infinite after 300 tokens"
+
+    def noted(folder: Path) -> RunRecord:
+        return replace(read_record(folder), notes=(note,))
+
+    monkeypatch.setattr("pe_bench.reporting.new_runs.read_record", noted)
+    runs = [path.parent for path in results.glob("runs/near/*/*/run.json")]
+    shown = " ".join(summarize(runs).split())
+    assert f"Not complete: good, plain, third: {note}" in shown
 
 
 @pytest.mark.slow

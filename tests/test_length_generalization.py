@@ -348,6 +348,15 @@ def test_a_group_is_no_split(name: str, tmp_path: Path) -> None:
         _ = make_task(Groups, tmp_path).train_length
 
 
+def test_groups_are_a_tuple(tmp_path: Path) -> None:
+    class Forgotten(Echo):
+        def eval_points(self, subset: str) -> list[EvalPoint]:
+            return [EvalPoint(1, split=ID, groups=("long"))]  # type: ignore[arg-type]
+
+    with pytest.raises(InputError, match=r"one group for each letter: write groups=\('long',\)"):
+        _ = make_task(Forgotten, tmp_path).train_length
+
+
 def test_a_point_is_in_a_group_once(tmp_path: Path) -> None:
     class Twice(Echo):
         def eval_points(self, subset: str) -> list[EvalPoint]:

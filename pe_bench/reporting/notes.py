@@ -35,7 +35,7 @@ NOT_FINITE = "logits are NaN or infinite"
 def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
     """Explain the marks in a table for the terminal."""
     marks = [f"{ARROWS}.", _describe_spread(table)]
-    if any(difference.seeds > 1 for difference in comparison.pairs):
+    if comparison.ranks:
         marks.append(f"{RANKS}.")
     if table.ranking.shown_baselines:
         names = ", ".join(table.ranking.shown_baselines)
@@ -89,7 +89,7 @@ def write_notes(table: Table) -> str:
     lines += describe_tuning(table)
     lines += describe_worse(table)
     lines += [f"Missing: {name} ({reason})." for name, reason in table.about.unavailable.items()]
-    lines += _describe_left_out(table)
+    lines += describe_left_out(table)
     commits = table.commits
     code = f" at commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}" if commits else ""
     if len(commits) > 1 and not table.about.measures_time:
@@ -157,7 +157,7 @@ def _describe_baselines(table: Table) -> list[str]:
     return [f"{line} {NOT_BETTER}" if table.ranking.below_baselines else line]
 
 
-def _describe_left_out(table: Table) -> list[str]:
+def describe_left_out(table: Table) -> list[str]:
     """Return the measurements missing from a table of times, or of models without finite logits."""
     encodings: dict[str, dict[str, None]] = {}
     for record in table.records:

@@ -166,7 +166,7 @@ def _write_group(
         size = math.ceil(len(scores) / count)
         starts = range(0, len(scores), size)
         parts = [_make_part(scores[start : start + size], scores, heads) for start in starts]
-    has_letters = any(score.letters for score in scores)
+    has_letters = any(any(score.letters.values()) for score in scores)
     has_best = any(score.best is not None for score in scores)
     return make_table(
         parts,

@@ -43,7 +43,7 @@ class Verdicts:
         first, second: the encodings.
         tasks: a verdict for each table that ranks both.
         mean: the mean difference of their normalised scores over these tables, where higher is
-            better; None if there is a single table or a task has several tables.
+            better; None if there is none, see `mean_of`.
         left_out: sentences about tables in which they cannot be compared.
     """
 
@@ -142,14 +142,16 @@ def mean_of(tasks: Sequence[TaskScores]) -> SeedScores | None:
     """Return the mean normalised scores of two encodings over several tables.
 
     Returns:
-        The means; None if there is a single table, a task has several tables, or the encodings have
-        no seed in common in all of them.
+        The means; None if there is a single table, a task has several tables, the encodings have
+        no seed in common in all of them, or neither is above the best baseline in any of them.
     """
     names = {task.task for task in tasks}
     if not 1 < len(names) == len(tasks):
         return None
     mean = average_over(tasks)
-    return mean if len(mean.seeds) and math.isfinite(both_means(mean)[0]) else None
+    if not len(mean.seeds) or not math.isfinite(both_means(mean)[0]):
+        return None
+    return mean if mean.values.any() else None
 
 
 def scaled(verdict: Verdict) -> tuple[float, float, float]:

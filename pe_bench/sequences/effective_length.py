@@ -28,7 +28,7 @@ class LengthCurve(NamedTuple):
     trained: list[Measurement]
     far: Sequence[Measurement] = ()
 
-    def effective_length(self, *, learned: bool) -> Measurement:
+    def effective_length(self, subset: str, *, learned: bool) -> Measurement:
         """Return the longest length up to which the score keeps 85 % of its value in distribution.
 
         All measured lengths from the longest training length on must reach this threshold. The
@@ -36,6 +36,10 @@ class LengthCurve(NamedTuple):
         learned the training lengths: a score at chance level holds at any length. (RULER, Hsieh et
         al. 2024, arXiv 2404.06654, uses a fixed threshold of 85.6 % at every length; this one is
         relative to the model's score.)
+
+        Args:
+            subset: subset of the row.
+            learned: whether the model has learned the training lengths.
         """
         least = KEPT_FRACTION * float(np.mean([row.value for row in self.trained]))
         start = max(row.length or 0 for row in self.trained)
@@ -48,4 +52,4 @@ class LengthCurve(NamedTuple):
                 longest = length
         n = sum(row.n for row in self.rows)
         status: Status = "ranked" if learned else "not_learned"
-        return Measurement(self.subset, "effective_length", longest, n, status=status)
+        return Measurement(subset, "effective_length", longest, n, status=status)

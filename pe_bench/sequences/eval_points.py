@@ -39,7 +39,7 @@ def check_points(points: Sequence[EvalPoint], subset: str) -> None:
 
     Raises:
         InputError: two points have the same length and second axis, a second axis contains
-            control characters, or a group has the name of another mean.
+            control characters, or groups are not a tuple of names that no other mean has.
     """
     for point in points:
         _check_groups(point, subset)
@@ -57,7 +57,12 @@ def check_points(points: Sequence[EvalPoint], subset: str) -> None:
 
 
 def _check_groups(point: EvalPoint, subset: str) -> None:
-    """Check that the groups of a point are not those of its split, and that none occurs twice."""
+    """Check that the groups of a point are a tuple of names, each once, and not of its split."""
+    if isinstance(point.groups, str):
+        raise InputError(
+            f"{subset} has a point with groups='{point.groups}', which is one group for each "
+            f"letter: write groups=('{point.groups}',)"
+        )
     for group, count in Counter(point.groups).items():
         if group in SPLITS or group in [f"{subset}-{split}" for split in SPLITS]:
             raise InputError(

@@ -120,10 +120,12 @@ class Summary:
             learned: rows of each mean, for the metric of the gate.
         """
         rows = []
-        for curve in curves:
-            if curve.trained:
-                group = f"{curve.subset}-{OOD}" if self.each_subset else OOD
-                rows.append(curve.effective_length(learned=self._has_learned(group, learned)))
+        trained = [curve for curve in curves if curve.trained]
+        curves_of = Counter(curve.subset for curve in trained)
+        for curve in trained:
+            group = f"{curve.subset}-{OOD}" if self.each_subset else OOD
+            name = curve.subset if curves_of[curve.subset] == 1 else curve.name
+            rows.append(curve.effective_length(name, learned=self._has_learned(group, learned)))
         if not rows:
             return []
         status: Status = "ranked"

@@ -1,9 +1,9 @@
-"""Write the catalogue of encodings: a page for each, an index, and pictures.
+"""Write the catalogue of encodings: a page for each, an index, and figures.
 
     python docs/catalogue.py DIR [NAME ...]
 
 Everything on a page is read from the encoding or from committed results: the formula, its source
-and the options from docstrings and signatures, the facts and the picture from an instance, costs
+and the options from docstrings and signatures, the facts and the figure from an instance, costs
 and scores from `results/`. `mkdocs build` writes the catalogue of all encodings into the site.
 """
 
@@ -67,10 +67,10 @@ MODEL = ModelConfig(
     digit_ids=DIGITS,
     separator_ids=(SEPARATOR,),
 )
-LENGTH = 4 * MODEL.train_length  # tokens of the picture
+LENGTH = 4 * MODEL.train_length  # tokens of the figure
 SENTENCE = 16  # tokens, the last one a separator, as in the task `properties`
-PICTURE = (
-    "picture shows the attention logit of an untrained model between a query and an equal key, "
+FIGURE = (
+    "figure shows the attention logit of an untrained model between a query and an equal key, "
     f"by the distance between them. Thin lines are the {MODEL.heads} heads of the first layer, the "
     f"thick line is their mean, and the dashed line is the training length, {MODEL.train_length} "
     "tokens."
@@ -116,7 +116,7 @@ def main() -> None:
 
 
 def write(folder: Path, names: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Write pages and pictures of encodings; without names, of all shipped ones.
+    """Write pages and figures of encodings; without names, of all shipped ones.
 
     Returns:
         The names of each family, under its heading.
@@ -144,7 +144,7 @@ def compose(plugin: Plugin, scores: Sequence[Score], costs: Mapping[str, Sequenc
         prose(catalogue.describe("encoding", plugin.label)),
         describe_class(plugin.cls),
         f"![Logits of {plugin.label} by distance]({plugin.label}.png)",
-        f"The {PICTURE} Gaps are distances that no query sees.",
+        f"The {FIGURE} Gaps are distances that no query sees.",
         "## Options",
         describe_options(plugin.cls),
         "## Properties",
@@ -159,7 +159,7 @@ def compose(plugin: Plugin, scores: Sequence[Score], costs: Mapping[str, Sequenc
 
 def compose_index(families: Mapping[str, Sequence[str]]) -> str:
     """Return the index as Markdown: for each family a gallery, and a line for each encoding."""
-    parts = [INTRODUCTION.read_text(encoding="utf-8").strip(), f"Each {PICTURE}"]
+    parts = [INTRODUCTION.read_text(encoding="utf-8").strip(), f"Each {FIGURE}"]
     for family, names in families.items():
         links = [f"[![]({name}.png){{ loading=lazy }} {name}]({name}.md)" for name in names]
         parts += [f"## {family}", '<div class="gallery" markdown="1">']
@@ -252,7 +252,7 @@ def describe_scores(scores: Sequence[Score]) -> str:
 
 
 def draw(plugin: Plugin) -> Figure:
-    """Return the picture of an encoding: logits of equal queries and keys by distance."""
+    """Return the figure of an encoding: logits of equal queries and keys by distance."""
     colour = styles([plugin.label])[plugin.label].colour
     logits = measure_logits(plugin)  # (H, LENGTH)
     with rc_context(STYLE):

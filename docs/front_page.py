@@ -1,4 +1,4 @@
-"""Write the picture and the main table of README.md from committed results.
+"""Write the figure and the main table of README.md from committed results.
 
     python docs/front_page.py
 
@@ -36,29 +36,29 @@ from pe_bench.system.files import write_atomic
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-PICTURE = ROOT / "docs" / "front_page.png"
+FIGURE = ROOT / "docs" / "front_page.png"
 RESULTS = ROOT / "results" / "quick"
 SIZES = ROOT / "results" / "sizes"
-MAPPED = "addition"  # the task of the picture
+MAPPED = "addition"  # the task of the figure
 MESSAGE = (
     "Adding two numbers: trained inside the dashed line, tested beyond. All encodings share the "
     "decoder and the training"
 )
-NUMBERS = "numbers"  # key of the picture's metadata
+NUMBERS = "numbers"  # key of the figure's metadata
 BLOCK = "main table"
 WINDOWED = "rnope-swa"  # which differs from the others by more than its positions
 
 
 def main() -> None:
-    """Write the picture and the table."""
+    """Write the figure and the table."""
     tables = read_tables(RESULTS)
-    write_atomic(PICTURE, encode(*draw(tables)))
+    write_atomic(FIGURE, encode(*draw(tables)))
     text = README.read_text(encoding="utf-8")
     write_atomic(README, replace_block(text, BLOCK, compose(tables)))
 
 
 def draw(tables: Sequence[Table]) -> tuple[Figure, str]:
-    """Return the picture, best encodings first, and a digest of the numbers in it."""
+    """Return the figure, best encodings first, and a digest of the numbers in it."""
     (table,) = (table for table in tables if table.about.task == MAPPED)
     view = table.views(Heatmap)[0]
     encodings = table.ranking.order

@@ -2,7 +2,7 @@
 
 Pages of `docs/` link to other files of the repository with relative paths, as on any forge:
 `../CHANGELOG.md`, `../results/quick/leaderboard.md`, `../examples/your_encoding.py`. The site gets
-these files, too: Markdown as a page, pictures unchanged, and everything else as a page with its
+these files, too: Markdown as a page, images unchanged, and everything else as a page with its
 text.
 """
 

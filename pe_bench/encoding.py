@@ -263,7 +263,7 @@ class Encoding(nn.Module):
     For `pe-bench list`."""
 
     name: ClassVar[str] = ""
-    """Name in tables and pictures; empty: the name of the file, as for all shipped encodings."""
+    """Name in tables and figures; empty: the name of the file, as for all shipped encodings."""
 
     label: ClassVar[str] = ""
     """Name in tables and figures for papers, such as "Half-decay RoPE"; empty: the name in other

@@ -10,7 +10,7 @@ from pe_bench.commands.values import Values, signature, take_keywords
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 
-# Each function imports only the packages that it needs: pictures do not need torch, and encodings
+# Each function imports only the packages that it needs: figures do not need torch, and encodings
 # do not need pandas.
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,7 +112,7 @@ run.__signature__ = signature(run, OPTIONS)  # type: ignore[attr-defined]
 
 
 def draw_figures(results: Path | str = "results") -> "dict[str, Figure]":
-    """Return the pictures of a results folder's report as matplotlib figures, by file name.
+    """Return the figures of a results folder's report, by file name.
 
     Runs that cannot be read are left out, with a warning on standard error.
 

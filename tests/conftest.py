@@ -106,8 +106,8 @@ def cheap_seeds_and_files() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def blank_pictures() -> Iterator[None]:
-    """Draw pictures but save empty files, unless a test uses `real_pictures`."""
+def blank_figures() -> Iterator[None]:
+    """Draw figures but save empty files, unless a test uses `real_figures`."""
     from pe_bench.reporting import figure_files
 
     def save(figure: "Figure", paths: Sequence[Path], stamp: str = "") -> None:
@@ -121,8 +121,8 @@ def blank_pictures() -> Iterator[None]:
 
 
 @pytest.fixture
-def real_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Save pictures as real files."""
+def real_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save figures as real files."""
     from pe_bench.reporting import figure_files, panels
 
     monkeypatch.setattr(figure_files, "save", panels.save)

@@ -157,7 +157,7 @@ def test_a_row_beyond_the_trained_length_is_marked(drawn: list[Figure]) -> None:
 
 
 @pytest.mark.slow
-def test_pictures_are_files_of_their_kind() -> None:
+def test_figures_are_files_of_their_kind() -> None:
     save_model(layers=1, heads=2)
     files = [f"maps.{ending}" for ending in panels.FORMATS]
     assert main(["attention", "saved", "--text", "abc", "--heads", "0", "--out", *files]) == 0
@@ -197,7 +197,7 @@ def test_of_a_run_with_several_models_one_is_chosen(
 
 @pytest.fixture
 def drawing(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Replace models, items and pictures; return the calls."""
+    """Replace models, items and figures; return the calls."""
     calls: list[Any] = []
 
     def draw(checkpoint: Any, row: Any, names: Any, layers: Any, heads: Any, options: Any) -> Any:
@@ -299,7 +299,7 @@ REFUSED = {
     "--text": "the text is empty",
     "--text abc --item 1": "--item has no effect with --text",
     "--text abc --subset grid": "--subset has no effect with --text",
-    "--text abc --out a.jpg": "a.jpg: a picture's name ends in .png, .svg or .pdf",
+    "--text abc --out a.jpg": "a.jpg: a figure's name ends in .png, .svg or .pdf",
     "--text abc --heads 4": "--heads must be below 4, as the model has 4 heads, not 4",
     "--text abc --layers 0 2": "--layers must be below 2, as the model has 2 layers, not 2",
     "--text abc --encoding tape": "tape is tape, but the model has rope",

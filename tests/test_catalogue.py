@@ -51,13 +51,13 @@ def test_options_of_parents_and_of_choices_are_described(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_index_shows_every_encoding_with_its_picture(folder: Path) -> None:
+def test_the_index_shows_every_encoding_with_its_figure(folder: Path) -> None:
     index = (folder / "index.md").read_text(encoding="utf-8")
     assert index.startswith((ROOT / "docs/catalogue/index.md").read_text(encoding="utf-8").strip())
     for name in NAMES:
         assert f"[![]({name}.png){{ loading=lazy }} {name}]({name}.md)" in index
-        with Image.open(folder / f"{name}.png") as picture:
-            assert len(picture.convert("RGB").getcolors(1 << 20) or []) > 10
+        with Image.open(folder / f"{name}.png") as figure:
+            assert len(figure.convert("RGB").getcolors(1 << 20) or []) > 10
 
 
 @pytest.mark.slow

@@ -219,7 +219,7 @@ def test_few_seeds_ask_for_more(tmp_path: Path) -> None:
     put(tmp_path, "t", "a", [90, 91, 92])
     put(tmp_path, "t", "b", [10, 11, 12.5])
     line, scale = sentences.describe(verdicts.compare_pair(read(tmp_path), "a", "b"))
-    assert scale.startswith("Scale of the picture: 0 is") and "0 is the worst encoding" in scale
+    assert scale.startswith("Scale of the figure: 0 is") and "0 is the worst encoding" in scale
     assert "no claim is possible with fewer than 5 seeds." in line
     put(tmp_path, "u", "a", [90])
     put(tmp_path, "u", "b", [10])
@@ -408,7 +408,7 @@ LONG = ("tape:base=500000,position_size=16", "rope:scaling=yarn,factor=4")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [("good", "plain"), LONG], ids=["short", "long"])
-def test_the_picture_says_what_is_to_be_seen(tables: list[Table], names: tuple[str, str]) -> None:
+def test_the_figure_says_what_is_to_be_seen(tables: list[Table], names: tuple[str, str]) -> None:
     chosen = verdicts.tables_to_compare(tables, ["near", "far", "none"])
     found = replace(verdicts.compare_pair(chosen, "good", "plain"), first=names[0], second=names[1])
     figure = draw_forest(found)
@@ -460,7 +460,7 @@ def test_an_encoding_is_not_judged_by_its_best_seeds(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "new" / "picture.png"
+    path = tmp_path / "new" / "figure.png"
     command = ["compare", "good", "plain", "--results", str(small)]
     assert main([*command, "--picture", str(path)]) == 0
     out = capsys.readouterr().out
@@ -508,7 +508,7 @@ def test_headlines_that_are_not_finite(
     [
         (["good"], "takes two encodings, not 1: name two, or write --all"),
         (["good", "plain", "third"], "takes two encodings, not 3"),
-        (["good", "plain", "--picture", "a.jpeg"], "a picture's name ends in .png, .svg or .pdf"),
+        (["good", "plain", "--picture", "a.jpeg"], "a figure's name ends in .png, .svg or .pdf"),
         (["good", "good"], "good is given twice: name two encodings"),
         (["good", "plane"], "no results of 'plane' on"),
         (["good", "plane"], "(did you mean 'plain'?)"),

@@ -449,9 +449,9 @@ def test_seeds_of_times_are_repetitions_and_not_compared(table: Table) -> None:
 
 
 @pytest.mark.slow
-def test_a_report_of_times_has_pictures(report: Path) -> None:
-    pictures = sorted((report / "plots").glob("efficiency*.png"))
-    assert len(pictures) == 2 and pictures[0].stem.endswith("-quality")
+def test_a_report_of_times_has_figures(report: Path) -> None:
+    figures = sorted((report / "plots").glob("efficiency*.png"))
+    assert len(figures) == 2 and figures[0].stem.endswith("-quality")
 
 
 @pytest.mark.slow

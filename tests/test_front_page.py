@@ -1,4 +1,4 @@
-"""The picture and the main table of README agree with the committed results."""
+"""The figure and the main table of README agree with the committed results."""
 
 import gzip
 import json
@@ -25,13 +25,13 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def page() -> ModuleType:
-    """Return the script that writes the picture and the table."""
+    """Return the script that writes the figure and the table."""
     return load_script("docs/front_page.py")
 
 
 @pytest.fixture(scope="module")
 def measured(page: ModuleType) -> tuple[str, str]:
-    """Return the main table and the digest of the picture's numbers, from the committed results."""
+    """Return the main table and the digest of the figure's numbers, from the committed results."""
     tables = read_tables(page.RESULTS)
     return page.compose(tables), page.draw(tables)[1]
 
@@ -40,9 +40,9 @@ def measured(page: ModuleType) -> tuple[str, str]:
 def test_readme_shows_what_was_measured(page: ModuleType, measured: tuple[str, str]) -> None:
     text, digest = measured
     assert find_block(README, page.BLOCK) == text, "run python docs/front_page.py"
-    with Image.open(page.PICTURE) as picture:
-        assert picture.info[page.NUMBERS] == digest, "run python docs/front_page.py"
-        assert picture.width > 1000
+    with Image.open(page.FIGURE) as figure:
+        assert figure.info[page.NUMBERS] == digest, "run python docs/front_page.py"
+        assert figure.width > 1000
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_it_writes_both(page: ModuleType, tmp_path: Path, monkeypatch: pytest.Mo
     shutil.copy(ROOT / "README.md", readme)
     readme.write_text(replace_block(README, page.BLOCK, "old"), encoding="utf-8")
     monkeypatch.setattr(page, "README", readme)
-    monkeypatch.setattr(page, "PICTURE", tmp_path / "picture.png")
+    monkeypatch.setattr(page, "FIGURE", tmp_path / "figure.png")
     page.main()
     assert readme.read_text(encoding="utf-8") == README
-    assert (tmp_path / "picture.png").stat().st_size > 10_000
+    assert (tmp_path / "figure.png").stat().st_size > 10_000

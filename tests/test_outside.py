@@ -95,14 +95,14 @@ def test_a_mutated_export_through_every_command(export: Path, data: st.DataObjec
         run("compare", "--all", "--results", "theirs")
         run("export", "rows.csv", "--results", "theirs")
         run("export", "again", "--results", "theirs")
-        run("compare", "rope", "nope", "--results", "theirs", "--picture", "picture.svg")
+        run("compare", "rope", "nope", "--results", "theirs", "--picture", "figure.svg")
         run("report", "theirs")
         run("run", "--like", "theirs", "--encoding", "fire", "--dry-run")
         with contextlib.suppress(InputError):
             for record in read_records(Path("theirs"))[:1]:
                 rebuild(record, Path("scratch"), MovedPaths())
         new = {path for path in Path().rglob("*") if "theirs" not in path.parts} - before
-        allowed = ("mine/results", "rows.csv", "again", "picture.svg", "scratch", "mine")
+        allowed = ("mine/results", "rows.csv", "again", "figure.svg", "scratch", "mine")
         assert all(str(path).startswith(allowed) for path in new)
         for path in new:
             assert not path.is_file() or SECRET not in path.read_text(errors="replace")

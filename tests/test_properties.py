@@ -163,7 +163,7 @@ def test_pairs_with_a_separator_do_not_count(task: Properties) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_pictures")
+@pytest.mark.usefixtures("real_figures")
 def test_checks_and_costs_are_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "idle.py").write_text(

@@ -326,7 +326,7 @@ def test_runs_on_other_items_are_named_and_not_paired_by_item(
     assert scores_of(table, ["rope", "tape"]).resampled is not None
 
 
-def test_pictures_of_other_settings_have_other_names(tmp_path: Path) -> None:
+def test_figures_of_other_settings_have_other_names(tmp_path: Path) -> None:
     put(tmp_path, "rope", [SCORE])
     put(tmp_path, "rope", [SCORE], settings_digest="07e4")
     names = {table.name for table in read_tables(tmp_path)}
@@ -481,7 +481,7 @@ def test_names_and_reasons_are_text_not_html(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_pictures")
+@pytest.mark.usefixtures("real_figures")
 def test_a_report_that_cannot_be_saved_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

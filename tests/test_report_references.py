@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from made_runs import CURVE, HEADING, PART_COLUMNS, PARTS, SCORE, cells, put, report
 from matplotlib.axes import Axes
-from test_pictures import legend_of
+from test_figures import legend_of
 
 from pe_bench.reporting.curve_charts import make_curves
 from pe_bench.reporting.curves import draw_curves

@@ -1,11 +1,11 @@
-"""The report, page, tables, texts and pictures of a results folder equal the files in tests/shown.
+"""The report, page, tables, texts and figures of a results folder equal the files in tests/shown.
 
 `shown_results.py` writes the folder. If a change of the stored files is intended, write them again;
 the commit shows the difference:
 
     PYTHONPATH=. python tests/test_shown.py
 
-Pictures are stored as texts, limits, ticks, and the numbers and styles of their artists, without
+Figures are stored as texts, limits, ticks, and the numbers and styles of their artists, without
 pixels. These tests detect a change; other tests say which numbers are right.
 """
 
@@ -21,8 +21,8 @@ import numpy as np
 import pytest
 import shown_results as made
 from matplotlib.figure import Figure
+from shown_figures import describe_artists
 from shown_page import page_text, shorten
-from shown_pictures import describe_picture
 from shown_runs import FREE, OWN, PUBLISHED, ROPE
 from shown_texts import of_tasks, paper_tables, terminal_texts
 
@@ -50,7 +50,7 @@ from pe_bench.system import commit
 
 FOLDER = Path(__file__).with_name("shown")
 REPORT = ("leaderboard.md", "leaderboard.csv", "comparisons.csv")
-NAMES = (*REPORT, "page.txt", "page.json", "tables.tex", "terminal.txt", "runs.csv", "pictures.txt")
+NAMES = (*REPORT, "page.txt", "page.json", "tables.tex", "terminal.txt", "runs.csv", "figures.txt")
 SOME_TABLES = (
     ",settings,|,d1-recall,[^,]*,far,|,d5-adapted,"  # the lines of leaderboard.csv that are stored
 )
@@ -58,7 +58,7 @@ SOME_TABLES = (
 
 @contextmanager
 def recording(found: list[str]) -> Iterator[pytest.MonkeyPatch]:
-    """Describe pictures instead of saving them, with published numbers and a commit of the test.
+    """Describe figures instead of saving them, with published numbers and a commit of the test.
 
     Nothing is laid out, which takes time and depends on fonts.
     """
@@ -68,7 +68,7 @@ def recording(found: list[str]) -> Iterator[pytest.MonkeyPatch]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
         kinds = " ".join(path.suffix for path in paths)
-        found.append(f"== {paths[0].stem} {kinds}\n{describe_picture(figure)}")
+        found.append(f"== {paths[0].stem} {kinds}\n{describe_artists(figure)}")
 
     def save_each(
         figure: Figure,
@@ -119,8 +119,8 @@ def make(root: Path) -> dict[str, str]:
         _, untuned = read_tables(root / "untuned")
         (ladder,) = find_ladders(read_tables(root / "sizes"))
         shown["terminal.txt"] += describe_sizes([ladder], ["sizes.png"])
-        drawn += other_pictures(tables, many, untuned, ladder)
-    shown["pictures.txt"] = "\n".join([*drawn, captions])
+        drawn += other_figures(tables, many, untuned, ladder)
+    shown["figures.txt"] = "\n".join([*drawn, captions])
     return shown
 
 
@@ -133,10 +133,10 @@ def draw_papers(tables: Sequence[Table], folder: Path) -> str:
     return "".join(captions)
 
 
-def other_pictures(
+def other_figures(
     tables: Sequence[Table], many: Table, untuned: Table, ladder: Ladder
 ) -> list[str]:
-    """Return the pictures that no report of these results has."""
+    """Return the figures that no report of these results has."""
     weights = np.array([[[1, 0, 0], [0.25, 0.75, 0], [0.5, 0.1, 0.4]]] * 2)
     maps = AttentionMaps({1: weights}, ["the", "ö", "."], 2, ["title", "more"])
     found = verdicts.compare_pair(of_tasks(tables, "addition", "flipflop"), OWN, ROPE)
@@ -154,7 +154,7 @@ def other_pictures(
         "forest of equal numbers": draw_forest(verdicts.compare_pair([untuned], ROPE, FREE)),
         "attention": draw_attention(maps, [1, 0]),
     }
-    return [f"== {name}\n{describe_picture(figure)}" for name, figure in figures.items()]
+    return [f"== {name}\n{describe_artists(figure)}" for name, figure in figures.items()]
 
 
 @pytest.fixture(scope="module")

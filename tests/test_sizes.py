@@ -233,8 +233,8 @@ def test_few_encodings_in_common(tmp_path: Path, common: list[str], reason: str)
     (ladder,) = ladders(tmp_path)
     assert ladder.mark == "unknown" and describe_ladder(ladder)[0] == f"Unknown: {reason}."
     write_report(tmp_path)
-    pictures = [*(tmp_path / "plots").glob("sizes-*.png")]
-    assert len(pictures) == bool(common)
+    figures = [*(tmp_path / "plots").glob("sizes-*.png")]
+    assert len(figures) == bool(common)
     assert ("scores by size" in (tmp_path / "leaderboard.md").read_text()) == bool(common)
 
 
@@ -267,7 +267,7 @@ def test_tables_of_three_sizes_have_different_headings(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_report_has_a_section_and_a_picture(tmp_path: Path, real_pictures: None) -> None:
+def test_the_report_has_a_section_and_a_figure(tmp_path: Path, real_figures: None) -> None:
     put_size(tmp_path, 32, UPSIDE_DOWN)
     put_size(tmp_path, 64, MEANS, failed=["tape"])
     put_size(tmp_path, 128, MEANS)
@@ -276,9 +276,9 @@ def test_the_report_has_a_section_and_a_picture(tmp_path: Path, real_pictures: N
     section = text[text.index("## Sizes of the model") : text.index("\n## lm")]
     assert "| changes | 1,024 and 4,096 | -1.00 | -1.00 to -1.00 |" in " ".join(section.split())
     assert "Changes: an interval of tau is below 0.6" in section
-    (picture,) = (tmp_path / "plots").glob("sizes-*.png")
-    assert f"](plots/{picture.name})" in section
-    with Image.open(picture) as image:
+    (figure,) = (tmp_path / "plots").glob("sizes-*.png")
+    assert f"](plots/{figure.name})" in section
+    with Image.open(figure) as image:
         assert image.width > 500
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert '<section id="sizes">' in page and "<td>-1.00 to -1.00</td>" in page
@@ -286,12 +286,12 @@ def test_the_report_has_a_section_and_a_picture(tmp_path: Path, real_pictures: N
     assert [one.name for one in chart.baselines] == [CEILING]
     xs = [[points[index].x for points in chart.series.values()] for index in range(3)]
     assert max(xs[0]) < min(xs[1]) and max(xs[1]) < min(xs[2])
-    before = picture.stat().st_ino
+    before = figure.stat().st_ino
     write_report(tmp_path)
-    assert picture.stat().st_ino == before  # not drawn again
+    assert figure.stat().st_ino == before  # not drawn again
     put_size(tmp_path, 256, MEANS)
     write_report(tmp_path)
-    assert picture.stat().st_ino != before
+    assert figure.stat().st_ino != before
 
 
 @pytest.mark.slow

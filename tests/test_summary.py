@@ -44,7 +44,7 @@ def test_a_run_ends_with_its_report_and_what_comes_next(
     assert run("--encoding", "nope") == 0
     out = capsys.readouterr().out
     assert "; rows are in results/runs\n" in out and "\ntook " in out
-    assert "tables and pictures are in results/leaderboard.md, index.html and plots (" in out
+    assert "tables and figures are in results/leaderboard.md, index.html and plots (" in out
     assert "\nnext: pe-bench run --encoding rope --task flipflop:samples=2\n" in out
     assert "nope" in Path("results/leaderboard.md").read_text()
     assert "nope" in Path("results/index.html").read_text(encoding="utf-8")
@@ -95,7 +95,7 @@ def test_memory_is_that_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_no_report_leaves_it_out(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--encoding", "nope", "--no-report", "--results", "here") == 0
     assert sorted(path.name for path in Path("here").iterdir()) == ["references", "runs"]
-    assert "for tables and pictures: pe-bench report --results here\n" in capsys.readouterr().out
+    assert "for tables and figures: pe-bench report --results here\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -119,27 +119,27 @@ def test_a_failure_of_the_report_costs_nothing(
     summary._refresh([], Path("results"))
     found = capsys.readouterr()
     assert found.err.startswith(f"pe-bench: {says}") if says else not found.err
-    assert ("tables and pictures are in results/" in found.out) == (not says)
+    assert ("tables and figures are in results/" in found.out) == (not says)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_pictures")
+@pytest.mark.usefixtures("real_figures")
 def test_only_what_ran_is_drawn_and_only_once(tmp_path: Path) -> None:
     first = put(tmp_path, "rope", [SCORE, *CURVE])
     other = put(tmp_path, "rope", [SCORE, *CURVE], settings_digest="0ther", task="other")
     write_report(tmp_path, ran=[first])
-    (picture,) = (tmp_path / "plots").glob("*.png")
-    assert picture.name.startswith("lm") and "lm-" in (tmp_path / "leaderboard.md").read_text()
-    shown = picture.stat().st_ino
+    (figure,) = (tmp_path / "plots").glob("*.png")
+    assert figure.name.startswith("lm") and "lm-" in (tmp_path / "leaderboard.md").read_text()
+    shown = figure.stat().st_ino
     write_report(tmp_path, ran=[first])
-    assert picture.stat().st_ino == shown  # the present picture is kept
+    assert figure.stat().st_ino == shown  # the present figure is kept
     put(tmp_path, "rope", [replace(SCORE, value=9.0), *CURVE])
     write_report(tmp_path, ran=[other])
-    assert picture.stat().st_ino == shown
+    assert figure.stat().st_ino == shown
     assert len(list((tmp_path / "plots").glob("*.png"))) == 2
     assert (tmp_path / "leaderboard.md").read_text().count("![") == 2
     write_report(tmp_path, ran=[first])
-    assert picture.stat().st_ino != shown
+    assert figure.stat().st_ino != shown
 
 
 @pytest.mark.slow
@@ -190,12 +190,12 @@ def test_a_summary_is_about_what_ran(
     assert calls == [(folders[:1], 6, True), (here, folders[:1])]
     assert capsys.readouterr().out.splitlines() == [
         "", "THE TABLE", "", "took 10 min; rows are in my results/runs", "writing the report",
-        "tables and pictures are in my results/leaderboard.md, index.html and plots (40 s)",
+        "tables and figures are in my results/leaderboard.md, index.html and plots (40 s)",
         "next: pe-bench compare rope tape --results 'my results'",
     ]  # fmt: skip
     summary.summarize_runs(folders, here, seconds=9.0, wide=False, report=False)
     assert calls[2:] == [(folders, 6, False)]
-    line = "for tables and pictures: pe-bench report --results 'my results'"
+    line = "for tables and figures: pe-bench report --results 'my results'"
     assert capsys.readouterr().out.splitlines()[3:5] == [
         "took 9 s; rows are in my results/runs",
         line,

@@ -39,7 +39,7 @@ def table_of(root: Path, metric: str) -> Table:
     return table
 
 
-PICTURES: dict[str, Callable[[Table], Figure]] = {
+FIGURES: dict[str, Callable[[Table], Figure]] = {
     "curves": draw_curves,
     "multiples": draw_multiples,
     "scores": draw_scores,
@@ -47,12 +47,12 @@ PICTURES: dict[str, Callable[[Table], Figure]] = {
 }
 
 
-@pytest.mark.parametrize("kind", some_slow(PICTURES, ["curves"]))
+@pytest.mark.parametrize("kind", some_slow(FIGURES, ["curves"]))
 @pytest.mark.parametrize(("metric", "said"), [("token_accuracy", True), ("exact_match", False)])
-def test_a_picture_says_it_above_its_panels(
+def test_a_figure_says_it_above_its_panels(
     kind: str, metric: str, said: bool, tmp_path: Path
 ) -> None:
-    figure: Any = PICTURES[kind](table_of(tmp_path, metric))
+    figure: Any = FIGURES[kind](table_of(tmp_path, metric))
     title = " ".join(figure._suptitle.get_text().split())
     assert (f"token accuracy: {GIVEN}" in title) == said
 

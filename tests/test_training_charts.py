@@ -1,4 +1,4 @@
-"""Charts of learning curves: their numbers, axes and titles, and their pictures."""
+"""Charts of learning curves: their numbers, axes and titles, and their figures."""
 
 import math
 from collections.abc import Sequence
@@ -112,7 +112,7 @@ def test_adapted_models_share_the_curve_of_the_original_model(tmp_path: Path) ->
     assert [text.get_text() for text in legend.get_texts()] == ["rope", "rope -> t5"]
 
 
-def test_a_picture_has_a_panel_for_each_quantity(tmp_path: Path) -> None:
+def test_a_figure_has_a_panel_for_each_quantity(tmp_path: Path) -> None:
     for seed, factor in enumerate((0.5, 1.5)):
         losses = [factor * 8.0 / 10**n for n in range(4)]
         put_curves(tmp_path, "rope", {TASK: make_curve(losses)}, seed)
@@ -130,7 +130,7 @@ def test_a_picture_has_a_panel_for_each_quantity(tmp_path: Path) -> None:
     assert not rate.collections  # the seeds agree
 
 
-def test_the_page_gets_what_the_picture_draws(tmp_path: Path) -> None:
+def test_the_page_gets_what_the_figure_draws(tmp_path: Path) -> None:
     put_curves(tmp_path, "rope", {TASK: make_curve([4.0, math.nan])})
     table = read_table(tmp_path)
     (chart,) = list_charts(table, [table])["training"]

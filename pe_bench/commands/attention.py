@@ -1,4 +1,4 @@
-"""`pe-bench attention`: pictures of the attention weights of a trained model."""
+"""`pe-bench attention`: figures of the attention weights of a trained model."""
 
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
@@ -46,7 +46,7 @@ class AttentionOptions:
         None, "indices of heads, from 0; default: all", metavar="N"
     )
     out: tuple[Path, ...] | None = option(
-        None, "pictures to write, .png, .svg or .pdf; default: attention-MODEL.png", metavar="FILE"
+        None, "figures to write, .png, .svg or .pdf; default: attention-MODEL.png", metavar="FILE"
     )
     task: str | None = option(
         None, "for a Hugging Face folder: the task whose item is shown; for a run: the path "
@@ -90,7 +90,7 @@ def _check(options: AttentionOptions, given: Collection[str]) -> None:
     """
     for path in options.out or ():
         if path.suffix.lower() not in ENDINGS:
-            raise InputError(f"{path}: a picture's name ends in .png, .svg or .pdf")
+            raise InputError(f"{path}: a figure's name ends in .png, .svg or .pdf")
     for name in ("length", "item", "task", "preset", "data"):
         if options.text is not None and name in given:
             raise InputError(f"--{name} has no effect with --text: leave one of them out")
@@ -201,7 +201,7 @@ def _draw(
     heads: Sequence[int],
     options: AttentionOptions,
 ) -> list[Path]:
-    """Compute the weights, write the pictures, and return their paths."""
+    """Compute the weights, write the figures, and return their paths."""
     import torch
 
     from pe_bench.reporting.attention_maps import (
@@ -255,7 +255,7 @@ def _encoding(checkpoint: "Checkpoint", file: str | None) -> str | None:
 COMMAND = Command(
     name="attention",
     main=main,
-    help="pictures of the attention weights of a trained model",
+    help="figures of the attention weights of a trained model",
     usage="pe-bench attention MODEL [options]",
     description="""\
 Draw the attention weights of a trained model for one evaluation item of its task, or for a text:

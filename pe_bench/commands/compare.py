@@ -35,7 +35,7 @@ class CompareOptions:
     results: Path = results_option()
     picture: Path | None = option(
         None,
-        "file of the picture, .png, .svg or .pdf; "
+        "file of the figure, .png, .svg or .pdf; "
         "default: plots/compare-ENCODING-ENCODING.png in --results",
         metavar="FILE",
     )
@@ -46,10 +46,10 @@ def main(values: Values) -> int:
     options = values.make(CompareOptions)
     if options.all and (options.encoding or options.picture):
         extra = options.encoding[0] if options.encoding else "--picture"
-        raise InputError(f"--all ranks all encodings, without a picture: leave out {extra}")
+        raise InputError(f"--all ranks all encodings, without a figure: leave out {extra}")
     if options.ask and (options.all or options.encoding or options.picture):
         extra = "--all" if options.all else "--picture" if options.picture else options.encoding[0]
-        raise InputError(f"--ask has its own encodings and no picture: leave out {extra}")
+        raise InputError(f"--ask has its own encodings and no figure: leave out {extra}")
     if not options.all and not options.ask and len(options.encoding) != 2:
         raise InputError(
             f"compare takes two encodings, not {len(options.encoding)}: name two, or write --all "
@@ -100,10 +100,10 @@ def _answer(tables: "Sequence[Table]", ask: Sequence[str], tasks: Sequence[str] 
 
 
 def _compare_pair(tables: "Sequence[Table]", pair: Sequence[str], options: CompareOptions) -> None:
-    """Print sentences about two encodings, and draw a picture of them.
+    """Print sentences about two encodings, and draw a figure of them.
 
     Raises:
-        InputError: the encodings cannot be compared, or the picture cannot be saved.
+        InputError: the encodings cannot be compared, or the figure cannot be saved.
     """
     from pe_bench.reporting import forest, panels, sentences, verdicts
     from pe_bench.reporting.terminal import wrap
@@ -127,7 +127,7 @@ COMMAND = Command(
     usage="pe-bench compare (ENCODING ENCODING | --all | --ask PAIR ...) [options]",
     description="""\
 Compare two encodings on every task that both were run on, seed by seed and item by item. Prints a
-sentence for each task and one for all tasks, and draws a picture. --all prints the ranks of all
+sentence for each task and one for all tasks, and draws a figure. --all prints the ranks of all
 encodings. --ask answers several questions, which are corrected among themselves only.""",
     groups=[OptionGroup(CompareOptions)],
 )

@@ -23,7 +23,7 @@ def summarize_runs(
         results: the results folder.
         seconds: duration of the runs.
         wide: whether tables have all columns.
-        report: whether leaderboard and pictures are written.
+        report: whether leaderboard and figures are written.
     """
     from pe_bench.reporting.new_runs import summarize
     from pe_bench.reporting.tables import make_tables
@@ -43,7 +43,7 @@ def summarize_runs(
     if report:
         _refresh(folders, results)
     else:
-        info(f"for tables and pictures: {program()} report{option}")
+        info(f"for tables and figures: {program()} report{option}")
     ran = {read_record(folder).settings_digest for folder in folders}
     tables = [t for t in make_tables(earlier) if t.about.settings_digest in ran]
     if tables:
@@ -74,7 +74,7 @@ def _refresh(folders: Sequence[Path], results: Path) -> None:
         warn(f"no report, {describe_error(error)}: pe-bench report tries again")
     else:
         took = show_duration(time.monotonic() - started)
-        info(f"tables and pictures are in {results}/leaderboard.md, index.html and plots ({took})")
+        info(f"tables and figures are in {results}/leaderboard.md, index.html and plots ({took})")
 
 
 def _suggest(encodings: Sequence[str], task: str | None, option: str) -> str:

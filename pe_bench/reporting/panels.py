@@ -199,7 +199,7 @@ def save(
     """
     for path in paths:
         if _kind(path) not in FORMATS:
-            raise InputError(f"{path}: a picture's name ends in .png, .svg or .pdf")
+            raise InputError(f"{path}: a figure's name ends in .png, .svg or .pdf")
     with rc_context(STYLE):  # some texts are made when a figure is drawn
         box = _lay_out(figure, crop=crop, dpi=dpi)
         for path in paths:

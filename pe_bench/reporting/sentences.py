@@ -30,7 +30,7 @@ def describe(found: Verdicts) -> list[str]:
     return (
         lines
         if all(map(is_usual, tables))
-        else [*lines, describe_limits(tables, "Scale of the picture")]
+        else [*lines, describe_limits(tables, "Scale of the figure")]
     )
 
 

@@ -12,7 +12,7 @@ LONG_VALUE = re.compile(r"(?<==)([^,\[\]\s]{12})[^,\[\]\s]{12,}")
 
 
 def shorten_labels(labels: Iterable[str]) -> dict[str, str]:
-    """Return labels with shortened values of options, for pictures and tables, by label.
+    """Return labels with shortened values of options, for figures and tables, by label.
 
     Labels that would be equal are not shortened.
     """

@@ -1,4 +1,4 @@
-"""Pictures: contents, labels, and equal bytes each time."""
+"""Figures: contents, labels, and equal bytes each time."""
 
 import itertools
 import shutil
@@ -73,7 +73,7 @@ def test_labels_of_training_lengths_do_not_overlap(
     assert tuple(mark.align for mark in chart.trained) == sides
 
 
-def test_long_values_are_short_in_pictures_unless_they_differ_at_the_end(tmp_path: Path) -> None:
+def test_long_values_are_short_in_figures_unless_they_differ_at_the_end(tmp_path: Path) -> None:
     numbers = ";".join("1" * 20)
     short = {
         f"rope:factors={numbers},base=3": "rope:factors=1;1;1;1;1;1;…,base=3",
@@ -92,8 +92,8 @@ def test_long_values_are_short_in_pictures_unless_they_differ_at_the_end(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_pictures")
-def test_vector_pictures_of_an_export_are_the_same_each_time(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("real_figures")
+def test_vector_figures_of_an_export_are_the_same_each_time(tmp_path: Path) -> None:
     put(tmp_path / "runs", "rope", CURVE, views=TEST)
     export = tmp_path / "export"
     found: list[list[bytes]] = []
@@ -108,7 +108,7 @@ def test_vector_pictures_of_an_export_are_the_same_each_time(tmp_path: Path) -> 
     assert b"/FontFile2" in pdf and b"/Type3" not in pdf and b"/CreationDate" not in pdf
 
 
-def test_a_picture_of_models_that_go_on_says_how_far_each_was_trained(tmp_path: Path) -> None:
+def test_a_figure_of_models_that_go_on_says_how_far_each_was_trained(tmp_path: Path) -> None:
     for label, config in (("alibi", {"steps": 0}), ("t5", {"steps": 9, "length": 32})):
         adaptation = {"encoding": label, "from": "rope", "config": config}
         put(tmp_path, f"rope -> {label}", CURVE, views=TEST, adaptation=adaptation)
@@ -118,7 +118,7 @@ def test_a_picture_of_models_that_go_on_says_how_far_each_was_trained(tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_pictures")
+@pytest.mark.usefixtures("real_figures")
 def test_curves(tmp_path: Path) -> None:
     figure = draw_curves(put_many(tmp_path, CURVE, TEST))
     (axis,) = figure.axes
@@ -191,7 +191,7 @@ def test_names_are_broken_only_where_a_line_is_too_short_for_them() -> None:
 
 
 @pytest.mark.parametrize("word", ["WWWW", "iiii"])
-def test_a_title_of_wide_characters_ends_in_the_picture(word: str) -> None:
+def test_a_title_of_wide_characters_ends_in_the_figure(word: str) -> None:
     figure = Figure(figsize=(6, 2))
     title = panels.set_title(figure, " ".join([word] * 40), beside=1.5)
     assert title.get_window_extent().x1 <= (6 - 1.5) * figure.dpi
@@ -255,7 +255,7 @@ def test_every_training_length_is_marked() -> None:
     assert [text.get_text() for text in axis.texts] == ["pre-trained", "fine-tuned"]
 
 
-def test_no_picture_replaces_another(tmp_path: Path) -> None:
+def test_no_figure_replaces_another(tmp_path: Path) -> None:
     rows = [
         Measurement(subset, metric, 50.0, 9, length=8, second_axis="1")
         for subset in ("cells", "quality")
@@ -301,9 +301,9 @@ def test_many_subsets_wrap_and_many_lengths_keep_their_labels_apart(tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_pictures")
+@pytest.mark.usefixtures("real_figures")
 def test_heatmaps(tmp_path: Path) -> None:
-    """There is a picture of all encodings and one of each. Means are not drawn as cells."""
+    """There is a figure of all encodings and one of each. Means are not drawn as cells."""
     view = Heatmap("cells", "em", "A map", (2, None))
     grid = [
         Measurement("cells", "em", 10.0 * i * j, 9, length=i, second_axis=str(j))
@@ -330,10 +330,10 @@ def test_heatmaps(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_pictures")
+@pytest.mark.usefixtures("real_figures")
 def test_only_what_has_changed_is_drawn_again(tmp_path: Path) -> None:
     def drawn() -> set[str]:
-        """Write the report and return the new pictures."""
+        """Write the report and return the new figures."""
         before = {path: path.stat().st_ino for path in (tmp_path / "plots").rglob("*.*")}
         write_report(tmp_path)
         paths = (tmp_path / "plots").rglob("*.*")
@@ -356,28 +356,28 @@ def test_only_what_has_changed_is_drawn_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_pictures")
-def test_pictures_of_an_export_have_the_same_bytes_whatever_code_draws_them(
+@pytest.mark.usefixtures("real_figures")
+def test_figures_of_an_export_have_the_same_bytes_whatever_code_draws_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Committed pictures do not change if the new code draws the same."""
+    """Committed figures do not change if the new code draws the same."""
     put(tmp_path / "runs", "rope", [*CURVE, SCORE])
     export = tmp_path / "export"
     write_report(tmp_path / "runs", export=export)
-    (picture,) = (export / "plots").glob("*.png")
-    before = picture.read_bytes()
+    (figure,) = (export / "plots").glob("*.png")
+    before = figure.read_bytes()
     monkeypatch.setattr(figure_files, "_code", lambda: "other code")
-    picture.write_bytes(b"")
+    figure.write_bytes(b"")
     write_report(export)
-    assert picture.read_bytes() == before
+    assert figure.read_bytes() == before
     write_report(tmp_path / "runs")
     (own,) = (tmp_path / "runs" / "plots").glob("*.png")
-    assert own.read_bytes() != before  # pictures of a results folder contain a digest of the code
+    assert own.read_bytes() != before  # figures of a results folder contain a digest of the code
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("real_pictures")
-def test_processes_draw_the_same_pictures(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("real_figures")
+def test_processes_draw_the_same_figures(tmp_path: Path) -> None:
     for number in range(MANY_TABLES):
         put(tmp_path, "rope", [*CURVE, SCORE], settings_digest=f"{number}", task=f"task{number}")
     found = []
@@ -388,9 +388,7 @@ def test_processes_draw_the_same_pictures(tmp_path: Path) -> None:
     assert len(found[0]) == MANY_TABLES and found[0] == found[1]
 
 
-def test_code_that_draws_makes_pictures_due(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_that_draws_makes_figures_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "rope", [*CURVE, SCORE])
     table = read_table(tmp_path)
     stamps = {figure_files.stamp_of([table], "rope"), figure_files.stamp_of([table], "alibi")}
@@ -461,7 +459,7 @@ def test_galleries(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_encoding_looks_the_same_in_every_picture() -> None:
+def test_an_encoding_looks_the_same_in_every_figure() -> None:
     alone = {label: styles([label])[label] for label in [*LONG, "mine.py", "tape"]}
     together = styles([*alone])
     assert together == alone and len({*together.values()}) == len(together)
@@ -505,18 +503,18 @@ def test_maps_that_share_a_background_are_those_drawn_alone(tmp_path: Path) -> N
     assert len({path.read_bytes() for path in shared.values()}) == 3
 
 
-@pytest.mark.usefixtures("real_pictures")
+@pytest.mark.usefixtures("real_figures")
 @pytest.mark.parametrize("inches", [4.003, 4.004])  # 600.4 and 600.6 pixels
-def test_a_picture_has_no_edge_that_was_not_drawn(tmp_path: Path, inches: float) -> None:
+def test_a_figure_has_no_edge_that_was_not_drawn(tmp_path: Path, inches: float) -> None:
     figure = Figure(figsize=(inches, inches))
     for ends in ([-1, 2], [2, -1]):  # lines to all edges
         figure.add_artist(Line2D([-1, 2], ends, transform=figure.transFigure, color="white"))
-    path = tmp_path / "picture.png"
+    path = tmp_path / "figure.png"
     panels.save(figure, [path])
     assert image.imread(path).min() == 1
 
 
-@pytest.mark.usefixtures("real_pictures")
+@pytest.mark.usefixtures("real_figures")
 def test_empty_margins_are_cut_off_unless_a_size_is_asked_for(tmp_path: Path) -> None:
     figure = Figure(figsize=(4, 3))
     figure.text(0.5, 0.5, "x")
@@ -542,17 +540,17 @@ def test_files_have_stamp_size_and_no_date(tmp_path: Path) -> None:
     assert not panels.is_stamped(tmp_path / "absent.png", "stamp-1")
     panels.save(figure, paths, "stamp-1", crop=False, dpi=60)
     assert [path.read_bytes() for path in paths] == before
-    with Image.open(paths[0]) as picture:
-        assert picture.size == (120, 60) and picture.info["Comment"] == "stamp-1"
-        assert picture.info["dpi"] == pytest.approx((60, 60), abs=0.1)
+    with Image.open(paths[0]) as image:
+        assert image.size == (120, 60) and image.info["Comment"] == "stamp-1"
+        assert image.info["dpi"] == pytest.approx((60, 60), abs=0.1)
     panels.save(figure, paths[:1])
-    with Image.open(paths[0]) as picture:
-        assert max(picture.size) < panels.DPI and "Comment" not in picture.info
+    with Image.open(paths[0]) as image:
+        assert max(image.size) < panels.DPI and "Comment" not in image.info
     with pytest.raises(InputError, match="name ends in"):
         panels.save(figure, [*paths, tmp_path / "a.gif"])
 
 
-def test_pictures_that_share_a_background_are_those_saved_alone(tmp_path: Path) -> None:
+def test_figures_that_share_a_background_are_those_saved_alone(tmp_path: Path) -> None:
     figure = Figure(figsize=(1, 1))
     label = figure.text(0.1, 0.5, "long", zorder=2)
     line = figure.add_artist(Line2D([0, 1], [0.5, 0.5], color="red", linewidth=9, zorder=1))

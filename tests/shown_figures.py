@@ -1,4 +1,4 @@
-"""Describe pictures as text: titles, axes, texts, and the numbers and styles of artists."""
+"""Describe figures as text: titles, axes, texts, and the numbers and styles of artists."""
 
 from typing import Any
 
@@ -16,8 +16,8 @@ CAPS = ("_", "|", 0, 1, 2, 3)  # markers at the ends of error bars
 MOST = 12  # points of a line that are written; of longer ones the first and the means
 
 
-def describe_picture(figure: Figure) -> str:
-    """Return the contents of a picture, a line for each artist."""
+def describe_artists(figure: Figure) -> str:
+    """Return the contents of a figure, a line for each artist."""
     width, height = figure.get_size_inches()
     lines = [f"size {number(width)} x {number(height)}"]
     for text in (figure._suptitle, figure._supxlabel, figure._supylabel):  # type: ignore[attr-defined]

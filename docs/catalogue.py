@@ -91,7 +91,7 @@ class Score:
         seeds: number of seeds.
         baseline: best score without a model; None: the task has no baselines.
         best: best mean of an encoding in the table.
-        rank: place among the encodings of the table, from 1; `count`: how many there are.
+        rank: position among the encodings of the table, from 1; `count`: how many there are.
         problems: known problems of the table.
     """
 

@@ -78,7 +78,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Change links to the places of files in the site."""
+    """Change links to the paths of files in the site."""
     source = _source(page.file.src_uri)
     folder = posixpath.dirname(page.file.src_uri)
 

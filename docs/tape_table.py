@@ -283,7 +283,7 @@ EXTENSIONS = {
 def compose_extension(tables: Sequence[Table]) -> str:
     """Return the losses and pass keys of a model of RoPE that was trained further."""
     perplexity, passkey = tables
-    places = [
+    columns = [
         (perplexity, "1x-context", "bits_per_byte", None, 3),
         (perplexity, "4x-context", "bits_per_byte", None, 3),
         (passkey, "out-of-distribution", "exact_match", None, 1),
@@ -294,18 +294,18 @@ def compose_extension(tables: Sequence[Table]) -> str:
     names = {row: f"rope -> {of}" for row, of in EXTENSIONS.items()}
     for row, name in names.items():
         label = name.replace("TRAINED", "100 steps, batch_size 8, length 512")
-        cells = [_score(*place[:4], label, place[4]) for place in places]
+        cells = [_score(*column[:4], label, column[4]) for column in columns]
         rows.append([Markdown(row), *cells, f"{passkey.learned(label)} of {passkey.seeds(label)}"])
     floors = []
-    for table, subset, metric, _, digits in places[:3]:
+    for table, subset, metric, _, digits in columns[:3]:
         floor = _ranked_by(table, Headline(metric, subset)).ranking.best_baseline
         floors.append(f"{floor:.{digits}f}")
     rows.append([Markdown("*trigram table; guessing*"), *floors, *[ABSENT] * 3])
-    columns = [
+    headings = [
         *("trained weights", "bits per byte, 128 tokens ↓", "512 tokens ↓"),
         *("pass keys, 192 to 1,024 tokens, % ↑", "768 tokens ↑", "1,024 tokens ↑", "learned"),
     ]
-    return markdown_table(columns, rows, "l" + "r" * 6)
+    return markdown_table(headings, rows, "l" + "r" * 6)
 
 
 def _score(

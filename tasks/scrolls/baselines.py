@@ -63,7 +63,7 @@ def guesses(options: Sequence[Sequence[str]], train: Sequence[Record], seed: int
 
 
 def words_of_answers(train: Sequence[Record]) -> list[set[str]]:
-    """Return the set of words at each place in answers, for the most frequent answer length."""
+    """Return the set of words at each position in answers, for the most frequent answer length."""
     answers = [_words(output) for record in train for output in record.outputs]
     length = Counter(map(len, answers)).most_common(1)[0][0]
     known = []
@@ -79,26 +79,26 @@ def find_candidates(text: str, known: Sequence[set[str]]) -> list[str]:
 
     Args:
         text: the input.
-        known: set of words for each place in an answer.
+        known: set of words for each position in an answer.
     """
     options = options_of(text)
     if options:
         return options
     length = len(known)
     words = _words(text)
-    spans = list(zip(*(words[place:] for place in range(length)), strict=False))
+    spans = list(zip(*(words[start:] for start in range(length)), strict=False))
     found = [span for span in spans if _fits(span, known)]
     if not found:
         distinct = list(dict.fromkeys(words))
         choices = []
-        for place in known:
-            choices.append([word for word in distinct if word in place])
+        for fitting in known:
+            choices.append([word for word in distinct if word in fitting])
         found = [drawn for drawn in product(*choices) if len({*drawn}) == length]
     return [" ".join(drawn) for drawn in dict.fromkeys(found)]
 
 
 def _fits(words: Sequence[str], known: Sequence[set[str]]) -> bool:
-    return all(word in place for word, place in zip(words, known, strict=True))
+    return all(word in fitting for word, fitting in zip(words, known, strict=True))
 
 
 def measure_baselines(questions: Questions) -> dict[str, list[Measurement]]:

@@ -43,9 +43,9 @@ def accuracies(
     """Return for each example with options whether the likeliest option is correct."""
     items = []
     for metric in ("accuracy", "accuracy_per_byte"):
-        chosen = np.array([place for place, answer in enumerate(answers) if metric in answer])
+        chosen = np.array([index for index, answer in enumerate(answers) if metric in answer])
         if len(chosen):
-            correct = np.array([100.0 * answers[place][metric] for place in chosen])
+            correct = np.array([100.0 * answers[index][metric] for index in chosen])
             found = Items(subset, metric, correct, length=length, clusters=clusters[chosen])
             items.append(found)
     return items

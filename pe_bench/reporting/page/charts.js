@@ -2,8 +2,8 @@
 // The charts of the page, drawn by Observable Plot when they become visible.
 
 const report = JSON.parse(document.getElementById("data").textContent);
-const encodings = new Map(report.encodings.map((one, place) => [
-  one.label, {...one, place, colour: `var(--e${place})`, symbol: symbolOf(one.outline)},
+const encodings = new Map(report.encodings.map((one, index) => [
+  one.label, {...one, index, colour: `var(--e${index})`, symbol: symbolOf(one.outline)},
 ]));
 const FEW = 8; // encodings whose curves can be distinguished
 const FIRST = 6; // number of series that are on at first, if there are many
@@ -21,7 +21,7 @@ function symbolOf(outline) {
   }};
 }
 
-const UNKNOWN = {colour: "var(--quiet)", symbol: "circle", place: "none"}; // an encoding without a row on the page
+const UNKNOWN = {colour: "var(--quiet)", symbol: "circle", index: "none"}; // an encoding without a row on the page
 
 // The series that filters and legend show. Only rows of the table can be switched off.
 function litSeries(chart, shown, table) {
@@ -60,9 +60,9 @@ function curve(chart, width, shown, table) {
   for (const [, line] of chart.baselines) marks.push(Plot.line(line, DOTTED));
   for (const [, line] of dim) marks.push(Plot.line(line, {stroke: "currentColor", strokeOpacity: .13}));
   lit.forEach(([label, line], order) => {
-    const {colour, symbol, place} = encodings.get(label);
+    const {colour, symbol, index} = encodings.get(label);
     const learned = table.solved[label][0] > 0;
-    const look = {className: `curve e-${place}`};
+    const look = {className: `curve e-${index}`};
     const bars = line.filter(point => point[2] !== null && point[3] !== null);
     marks.push(Plot.ruleX(bars, {x: "0", y1: "2", y2: "3", stroke: colour, strokeOpacity: .45, ...look}));
     marks.push(Plot.line(line, {x: "0", y: "1", stroke: colour, strokeWidth: 2.6 - 1.3 * order / Math.max(1, lit.length), strokeDasharray: learned ? undefined : "5 3", ...look}));
@@ -115,25 +115,25 @@ function scores(chart, width, shown, table) {
   const below = 40 + 13 * d3.max(chart.ticks, tick => tick.split("\n").length);
   return draw({
     width: wide, height: 264 + below, marginLeft: 46, marginTop: 26, marginBottom: below,
-    x: {domain: [-.55, last + .55], ticks: d3.range(last + 1), tickFormat: place => chart.ticks[place], tickSize: 0, label: axisLabel(chart.x, width), labelAnchor: "center", labelArrow: "none"},
+    x: {domain: [-.55, last + .55], ticks: d3.range(last + 1), tickFormat: index => chart.ticks[index], tickSize: 0, label: axisLabel(chart.x, width), labelAnchor: "center", labelArrow: "none"},
     y: {domain: chart.y_limits, label: null, ticks: 5},
     marks,
   });
 }
 
-// Learning curves: a quantity over the steps, with a band over seeds.
-function training(chart, place, width, shown, table) {
-  const [name, , , log, limits, ticks] = chart.quantities[place];
+// Learning curves: a quantity, given by its index, over the steps, with a band over seeds.
+function training(chart, quantity, width, shown, table) {
+  const [name, , , log, limits, ticks] = chart.quantities[quantity];
   const lit = litSeries(chart, shown, table);
   const marks = [Plot.gridY(ticks, {stroke: "var(--line)", strokeOpacity: 1})];
   const points = [];
   const lines = [];
   for (const [label, [steps, seeds, bands]] of lit) {
-    const {colour, symbol, place: number} = encodings.get(label) ?? UNKNOWN;
+    const {colour, symbol, index} = encodings.get(label) ?? UNKNOWN;
     const [mean, low, high] = bands[name];
     const own = steps.map((x, i) => ({label, x, y: mean[i], low: low[i] ?? mean[i], high: high[i] ?? mean[i], seeds})).filter(point => point.y !== null);
     points.push(...own);
-    const look = {className: `curve e-${number}`};
+    const look = {className: `curve e-${index}`};
     const learned = !table.solved[label] || table.solved[label][0] > 0;
     if (low.length) marks.push(Plot.areaY(own, {x: "x", y1: "low", y2: "high", fill: colour, fillOpacity: .13, ...look}));
     lines.push(Plot.line(own, {x: "x", y: "y", stroke: colour, strokeWidth: 1.5, strokeDasharray: learned ? undefined : "5 3", ...look}));
@@ -159,7 +159,7 @@ const brief = words => axisLabel(words.split(" (")[0], 180);
 function heatmap(chart, grid, width) {
   const cells = grid.flatMap((row, j) => row.map((value, i) => ({x1: i, x2: i + 1, y1: j, y2: j + 1, value, i, j}))).filter(cell => cell.value !== null);
   const axis = (ticks, last) => ({
-    domain: [0, last], ticks: ticks.map(([place]) => place), tickFormat: place => ticks.find(tick => tick[0] === place)[1], label: null, tickSize: 3,
+    domain: [0, last], ticks: ticks.map(([position]) => position), tickFormat: position => ticks.find(tick => tick[0] === position)[1], label: null, tickSize: 3,
   });
   const marks = [Plot.rect(cells, {x1: "x1", x2: "x2", y1: "y1", y2: "y2", fill: "value", insetRight: -.4, insetTop: -.4})];
   marks.push(Plot.line(chart.border, {stroke: "#fff", strokeWidth: 3, strokeLinejoin: "miter"}));

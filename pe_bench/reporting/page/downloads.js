@@ -17,7 +17,7 @@ const ROWS = {
   },
   scores(chart, shown, table) {
     const rows = [["encoding", "part", "metric", chart.y, "low", "high", "seeds"]];
-    const partOf = place => [chart.parts[place], chart.metrics[place]];
+    const partOf = index => [chart.parts[index], chart.metrics[index]];
     for (const [label, line] of litSeries(chart, shown, table)) rows.push(...line.map(([x, ...numbers]) => [label, ...partOf(x), ...numbers]));
     for (const [name, line] of chart.baselines) rows.push(...line.map(([x, y]) => [name, ...partOf(x), y]));
     return rows;
@@ -37,8 +37,8 @@ const ROWS = {
     for (const [label, point] of Object.entries(chart.series)) if (shown.visible.has(label)) rows.push([label, ...point]);
     return rows;
   },
-  training(chart, place, shown, table) {
-    const [name, , y] = chart.quantities[place];
+  training(chart, quantity, shown, table) {
+    const [name, , y] = chart.quantities[quantity];
     const rows = [["encoding", chart.x, y, "low", "high", "seeds"]];
     for (const [label, [steps, seeds, bands]] of litSeries(chart, shown, table)) {
       const [mean, low, high] = bands[name];
@@ -77,7 +77,7 @@ function element(name, attributes, ...children) {
   return made;
 }
 
-// A copy of a drawing with colours in place of variables, and without its tooltip.
+// A copy of a drawing with colours instead of variables, and without its tooltip.
 function freeze(drawing) {
   const copy = drawing.cloneNode(true);
   const originals = [drawing, ...drawing.querySelectorAll("*")];

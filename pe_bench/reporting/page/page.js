@@ -18,7 +18,7 @@ function make(tag, {text, ...attributes} = {}, ...children) {
 }
 
 // The text of a label, which may be broken after a sign between its options.
-const breakable = text => text.split(/(?<=[:,=])/).flatMap((part, place) => place ? [make("wbr"), part] : [part]);
+const breakable = text => text.split(/(?<=[:,=])/).flatMap((part, index) => index ? [make("wbr"), part] : [part]);
 
 const swatch = label => make("i", {class: "dot", style: `--c: ${encodings.get(label).colour}`});
 
@@ -53,14 +53,14 @@ function valueOf(cell) {
 
 function sort(heading) {
   const table = heading.closest("table");
-  const place = [...heading.parentNode.children].indexOf(heading);
+  const column = [...heading.parentNode.children].indexOf(heading);
   const body = table.tBodies[0];
   const before = heading.getAttribute("aria-sort");
   const text = heading.textContent;
-  const first = place === 0 || text.includes("↓") || text === "rank" || text.startsWith("p (") ? "ascending" : "descending";
+  const first = column === 0 || text.includes("↓") || text === "rank" || text.startsWith("p (") ? "ascending" : "descending";
   const order = before === null ? first : before === "ascending" ? "descending" : "ascending";
   const sign = order === "ascending" ? 1 : -1;
-  const rows = [...body.rows].map((row, index) => ({row, index, value: place ? valueOf(row.cells[place]) : row.cells[0].textContent.trim().toLowerCase()}));
+  const rows = [...body.rows].map((row, index) => ({row, index, value: column ? valueOf(row.cells[column]) : row.cells[0].textContent.trim().toLowerCase()}));
   rows.sort((a, b) => {
     const missing = (a.value === "–") - (b.value === "–");
     if (missing) return missing;
@@ -101,9 +101,9 @@ function explain(cell) {
     parts.push(make("div", {class: "scroll"}, make("table", {class: "plain"}, head, ...rows)));
   }
   const runs = table.runs[label];
-  const each = place => [...new Set(runs.map(run => run[place]).filter(Boolean))].join(", ");
+  const each = field => [...new Set(runs.map(run => run[field]).filter(Boolean))].join(", ");
   const facts = [["code", 3, "commit "], ["version", 2, ""], ["device", 4, ""], ["finished", 5, ""]];
-  for (const [name, place, before] of facts) if (each(place)) add(name, `${before}${name === "finished" ? `${runs.at(-1)[place]} UTC` : each(place)}`);
+  for (const [name, field, before] of facts) if (each(field)) add(name, `${before}${name === "finished" ? `${runs.at(-1)[field]} UTC` : each(field)}`);
   const seconds = runs.map(run => run[6]).filter(value => value !== null);
   if (seconds.length) add("time", `${seconds.map(value => show(value, 3)).join(", ")} s a run`);
   const asks = (words, text) => {
@@ -175,14 +175,14 @@ function panel(draws, caption, {label, says, table, rows, keys = () => [], more 
 
 // A panel of learning curves with a choice of the quantity.
 function trainingPanel(chart, state, table) {
-  let place = 0;
-  const caption = () => `${chart.title}: ${chart.quantities[place][2]}`;
-  const figure = panel(width => training(chart, place, width, state, table), caption(), {
-    says: chart.says, table, rows: () => ROWS.training(chart, place, state, table), keys: () => litSeries(chart, state, table).map(([label]) => label),
+  let quantity = 0;
+  const caption = () => `${chart.title}: ${chart.quantities[quantity][2]}`;
+  const figure = panel(width => training(chart, quantity, width, state, table), caption(), {
+    says: chart.says, table, rows: () => ROWS.training(chart, quantity, state, table), keys: () => litSeries(chart, state, table).map(([label]) => label),
   });
   const choice = make("select", {class: "choice", "aria-label": "Quantity"}, ...chart.quantities.map(([, title], index) => make("option", {value: index, text: title})));
   choice.addEventListener("change", () => {
-    place = Number(choice.value);
+    quantity = Number(choice.value);
     $("figcaption b", figure).textContent = caption();
     drawOne($(".canvas", figure));
   });
@@ -195,7 +195,7 @@ function dotted(names) {
   return names.length ? `dotted: ${[...new Set(names)].join(", ")}` : "";
 }
 
-function legend(table, state, place) {
+function legend(table, state, container) {
   const row = make("div", {class: "legend", role: "group", "aria-label": "Curves that are shown"});
   const buttons = table.ranking.map(label => {
     const button = make("button", {type: "button", "aria-pressed": state.on.has(label), style: `--c: ${encodings.get(label).colour}`}, swatch(label), ...breakable(encodings.get(label).short));
@@ -205,7 +205,7 @@ function legend(table, state, place) {
       update();
     });
     const emphasize = on => {
-      for (const curve of $$(`.curve`, place)) curve.style.opacity = on && !curve.classList.contains(`e-${encodings.get(label).place}`) ? .15 : "";
+      for (const curve of $$(`.curve`, container)) curve.style.opacity = on && !curve.classList.contains(`e-${encodings.get(label).index}`) ? .15 : "";
     };
     button.addEventListener("pointerenter", () => emphasize(true));
     button.addEventListener("pointerleave", () => emphasize(false));
@@ -213,7 +213,7 @@ function legend(table, state, place) {
   });
   const update = () => {
     buttons.forEach((button, index) => button.setAttribute("aria-pressed", state.on.has(table.ranking[index])));
-    redraw(place);
+    redraw(container);
   };
   const all = make("button", {type: "button", class: "all", text: "all"});
   const none = make("button", {type: "button", class: "all", text: "none"});
@@ -228,21 +228,21 @@ function ramp({limits, z}) {
   return make("div", {class: "ramp"}, show(limits[0]), make("i", {style: `background: linear-gradient(90deg, ${stops})`}), show(limits[1]), make("span", {text: z}));
 }
 
-function charts(place) {
-  const table = report.tables[place.dataset.charts];
+function charts(container) {
+  const table = report.tables[container.dataset.charts];
   const kinds = table.charts;
   const many = table.ranking.length > FEW;
   const first = many ? [...table.ranking.slice(0, FIRST), ...table.ranking.filter(label => label === table.reference)] : table.ranking;
   const state = {on: new Set(first), visible};
-  tables.set(place.dataset.charts, state);
-  if (kinds.curves || kinds.scores || kinds.training) place.append(legend(table, state, place));
+  tables.set(container.dataset.charts, state);
+  if (kinds.curves || kinds.scores || kinds.training) container.append(legend(table, state, container));
   const panels = make("div", {class: "panels"});
   const linePanel = (draws, chart, caption) => panel(width => LINES[draws](chart, width, state, table), caption, {
     says: [chart.says, dotted(chart.baselines.map(([name]) => name))].filter(Boolean).join("; "), table,
     rows: () => ROWS[draws](chart, state, table), keys: () => litSeries(chart, state, table).map(([label]) => label),
   });
   for (const chart of kinds.curves ?? []) panels.append(linePanel("curve", chart, `${chart.title}: ${chart.y}`));
-  for (const chart of kinds.scores ?? []) place.append(make("div", {class: "scroll"}, linePanel("scores", chart, `scores of the parts: ${chart.y}`)));
+  for (const chart of kinds.scores ?? []) container.append(make("div", {class: "scroll"}, linePanel("scores", chart, `scores of the parts: ${chart.y}`)));
   for (const chart of kinds.training ?? []) panels.append(trainingPanel(chart, state, table));
   for (const chart of kinds.costs ?? []) {
     panels.append(panel(width => cost(chart, width, state), `Cost against quality: ${chart.y}`, {
@@ -250,12 +250,12 @@ function charts(place) {
       rows: () => ROWS.cost(chart, state), keys: () => Object.keys(chart.series).filter(label => visible.has(label) && !chart.names[label]),
     }));
   }
-  if (panels.children.length) place.append(panels);
+  if (panels.children.length) container.append(panels);
   for (const [name, list, draws] of [["map", kinds.maps ?? [], heatmap], ["gallery", kinds.galleries ?? [], gallery]]) {
     for (const chart of list) {
       const axes = `To the right: ${chart.x}. Upwards: ${chart.y}.`;
-      place.append(make("h5", {text: chart.title}), make("p", {class: "hint", text: axes}));
-      if (name === "map") place.append(ramp(chart));
+      container.append(make("h5", {text: chart.title}), make("p", {class: "hint", text: axes}));
+      if (name === "map") container.append(ramp(chart));
       const panels = table.ranking.filter(label => chart.series[label]).map(label => {
         const [learned, seeds] = table.solved[label];
         const says = learned === seeds ? "" : `${learned ? `${learned} of ${seeds}` : "not"} learned`;
@@ -263,7 +263,7 @@ function charts(place) {
           label, says, table, rows: () => ROWS[name](chart, label), more: [chart.title, axes], ramp: name === "map" ? chart : undefined,
         });
       });
-      place.append(make("div", {class: "small panels"}, ...panels));
+      container.append(make("div", {class: "small panels"}, ...panels));
     }
   }
 }

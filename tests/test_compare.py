@@ -462,7 +462,7 @@ def test_an_encoding_is_not_judged_by_its_best_seeds(tmp_path: Path) -> None:
 def test_the_command(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "new" / "figure.png"
     command = ["compare", "good", "plain", "--results", str(small)]
-    assert main([*command, "--picture", str(path)]) == 0
+    assert main([*command, "--figure", str(path)]) == 0
     out = capsys.readouterr().out
     assert out.startswith("near: good and plain are not tested: good has") and out.endswith(
         f"\n{path}\n"
@@ -508,7 +508,7 @@ def test_headlines_that_are_not_finite(
     [
         (["good"], "takes two encodings, not 1: name two, or write --all"),
         (["good", "plain", "third"], "takes two encodings, not 3"),
-        (["good", "plain", "--picture", "a.jpeg"], "a figure's name ends in .png, .svg or .pdf"),
+        (["good", "plain", "--figure", "a.jpeg"], "a figure's name ends in .png, .svg or .pdf"),
         (["good", "good"], "good is given twice: name two encodings"),
         (["good", "plane"], "no results of 'plane' on"),
         (["good", "plane"], "(did you mean 'plain'?)"),

@@ -95,7 +95,7 @@ def test_a_mutated_export_through_every_command(export: Path, data: st.DataObjec
         run("compare", "--all", "--results", "theirs")
         run("export", "rows.csv", "--results", "theirs")
         run("export", "again", "--results", "theirs")
-        run("compare", "rope", "nope", "--results", "theirs", "--picture", "figure.svg")
+        run("compare", "rope", "nope", "--results", "theirs", "--figure", "figure.svg")
         run("report", "theirs")
         run("run", "--like", "theirs", "--encoding", "fire", "--dry-run")
         with contextlib.suppress(InputError):

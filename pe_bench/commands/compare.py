@@ -33,7 +33,7 @@ class CompareOptions:
         None, "only these tasks; default: all that the encodings have in common", metavar="TASK"
     )
     results: Path = results_option()
-    picture: Path | None = option(
+    figure: Path | None = option(
         None,
         "file of the figure, .png, .svg or .pdf; "
         "default: plots/compare-ENCODING-ENCODING.png in --results",
@@ -44,11 +44,11 @@ class CompareOptions:
 def main(values: Values) -> int:
     """Compare two encodings, or rank all of them."""
     options = values.make(CompareOptions)
-    if options.all and (options.encoding or options.picture):
-        extra = options.encoding[0] if options.encoding else "--picture"
+    if options.all and (options.encoding or options.figure):
+        extra = options.encoding[0] if options.encoding else "--figure"
         raise InputError(f"--all ranks all encodings, without a figure: leave out {extra}")
-    if options.ask and (options.all or options.encoding or options.picture):
-        extra = "--all" if options.all else "--picture" if options.picture else options.encoding[0]
+    if options.ask and (options.all or options.encoding or options.figure):
+        extra = "--all" if options.all else "--figure" if options.figure else options.encoding[0]
         raise InputError(f"--ask has its own encodings and no figure: leave out {extra}")
     if not options.all and not options.ask and len(options.encoding) != 2:
         raise InputError(
@@ -112,11 +112,11 @@ def _compare_pair(tables: "Sequence[Table]", pair: Sequence[str], options: Compa
     found = verdicts.compare_pair(tables, *pair)
     info("\n".join(wrap(line) for line in sentences.describe(found)))
     name = f"{slug(f'compare-{found.first}-{found.second}')}.png"
-    path = options.picture or options.results / "plots" / name
+    path = options.figure or options.results / "plots" / name
     try:
         panels.save(forest.draw_forest(found), [path])
     except SavingError as error:
-        raise InputError(f"{error}; write --picture FILE for another place") from None
+        raise InputError(f"{error}; write --figure FILE for another place") from None
     info(f"\n{path}")
 
 

@@ -12,8 +12,6 @@ from pe_bench.api import (
     Headline,
     InputError,
     Measurement,
-    TaskContext,
-    TrainConfig,
     View,
 )
 from pe_bench.tasks.scrolls.builtin_rows import draw_batch
@@ -24,7 +22,7 @@ from pe_bench.tasks.scrolls.splits import BuiltinDocuments, open_subsets
 from pe_bench.tasks.scrolls.styles import tokenizer
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 from pe_bench.tasks.scrolls.summary import summarize_lengths
-from pe_bench.tasks.scrolls.variant import Variant
+from pe_bench.tasks.scrolls.variant import Settings, Variant
 
 LENGTH_FACTORS = (1, 2, 4)  # lengths of the evaluated documents relative to training
 
@@ -33,11 +31,7 @@ class Builtin(Variant):
     """Built-in documents of several lengths. A row is a document, questions, and one answer.
 
     Args:
-        context: context of the task.
-        train: settings of the training.
-        subsets: names of the subsets.
-        length: number of tokens of a training document with a question.
-        answer, summary: see `find_limits`.
+        settings: settings of the task. `length` is that of a training document with a question.
         items: number of validation examples of each subset and length.
         gate: score at the training length from which the headline is ranked.
         version: version of the task.
@@ -50,19 +44,8 @@ class Builtin(Variant):
     trains_each_subset = False
     length_title = "tokens of document, question and answer"
 
-    def __init__(
-        self,
-        context: TaskContext,
-        train: TrainConfig,
-        subsets: Sequence[str],
-        *,
-        length: int,
-        answer: int,
-        summary: int,
-        items: int,
-        gate: float,
-        version: int,
-    ) -> None:
+    def __init__(self, settings: Settings, *, items: int, gate: float, version: int) -> None:
+        context, length = settings.context, settings.length
         if context.tokenizer != "bytes":
             raise InputError(
                 f"--tokenizer {context.tokenizer} has no effect on the built-in documents, "
@@ -70,7 +53,7 @@ class Builtin(Variant):
             )
         if context.protocol != "strict":
             raise InputError("protocol paper needs the published documents: give them as --data")
-        self.train = train
+        self.train = settings.train
         self.length = length
         self.gate = gate
         self.tokenizer = tokenizer()
@@ -78,9 +61,9 @@ class Builtin(Variant):
         self.lengths = [factor * length for factor in LENGTH_FACTORS]
         documents = BuiltinDocuments(context.cache, self.lengths, items)
         self.data, self.unavailable = open_subsets(
-            subsets, [*documents.sizes], documents.write, context.cache
+            settings.subsets, [*documents.sizes], documents.write, context.cache
         )
-        self.limits = find_limits(self.data, self.layout, length, answer=answer, summary=summary)
+        self.limits = find_limits(self.data, self.layout, settings)
         self.data_label = self.fingerprint = f"builtin-v{version}"
         self.max_eval_tokens = self.lengths[-1] + max(self.limits.values())
 

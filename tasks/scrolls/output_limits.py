@@ -6,32 +6,28 @@ from pe_bench.api import InputError
 from pe_bench.tasks.scrolls.prompts import Format
 from pe_bench.tasks.scrolls.splits import Splits
 from pe_bench.tasks.scrolls.subsets import SUBSETS
+from pe_bench.tasks.scrolls.variant import Settings
 
 RECORDS = 200  # number of training examples that determine a limit
 LEAST_INPUT = 64  # tokens of a sequence that are reserved for the input
 
 
-def find_limits(
-    data: Mapping[str, Splits], layout: Format, length: int, *, answer: int, summary: int
-) -> dict[str, int]:
+def find_limits(data: Mapping[str, Splits], layout: Format, settings: Settings) -> dict[str, int]:
     """Return the maximum number of output tokens of each subset, including EOS.
 
     Args:
         data: splits of each subset.
         layout: format that turns an output into tokens.
-        length: maximum number of tokens of a training sequence.
-        answer: maximum number of tokens of an answer; 0: the length of the training references,
-            but at most a quarter of `length`.
-        summary: maximum number of tokens of a summary; 0: as for `answer`.
+        settings: maximum numbers of tokens of sequences, answers and summaries.
     """
     limits = {}
     for name, splits in data.items():
-        limit = summary if SUBSETS[name].summary else answer
+        limit = settings.summary_tokens if SUBSETS[name].summary else settings.answer_tokens
         if not limit:
             some = splits["train"][:RECORDS]
             outputs = [output for record in some for output in record.outputs]
-            needed = max(len(layout.output(output, length)) for output in outputs)
-            limit = min(needed, length // 4)
+            needed = max(len(layout.output(output, settings.length)) for output in outputs)
+            limit = min(needed, settings.length // 4)
         limits[name] = limit
     return limits
 

@@ -12,7 +12,6 @@ from pe_bench.api import (
     Measurement,
     TaskContext,
     Tokenizer,
-    TrainConfig,
     View,
     load_tokenizer,
 )
@@ -23,18 +22,14 @@ from pe_bench.tasks.scrolls.questions import Questions
 from pe_bench.tasks.scrolls.splits import download, open_subsets
 from pe_bench.tasks.scrolls.subsets import SPLITS, SUBSETS
 from pe_bench.tasks.scrolls.summary import summarize
-from pe_bench.tasks.scrolls.variant import Variant
+from pe_bench.tasks.scrolls.variant import Settings, Variant
 
 
 class RealData(Variant):
     """The published documents or the user's. A row is an input and its output.
 
     Args:
-        context: context of the task.
-        train: settings of the training.
-        subsets: names of the subsets.
-        length: maximum number of tokens of a training sequence.
-        answer, summary: see `find_limits`.
+        settings: settings of the task.
 
     Raises:
         DataError: no subset can be read.
@@ -45,16 +40,8 @@ class RealData(Variant):
     trains_each_subset = True
     length_title = "tokens read of each input, median"
 
-    def __init__(
-        self,
-        context: TaskContext,
-        train: TrainConfig,
-        subsets: Sequence[str],
-        *,
-        length: int,
-        answer: int,
-        summary: int,
-    ) -> None:
+    def __init__(self, settings: Settings) -> None:
+        context, length = settings.context, settings.length
         self.tokenizer = _find_tokenizer(context)
         kind = StrictFormat if context.protocol == "strict" else PaperFormat
         self.layout = kind(self.tokenizer)
@@ -62,8 +49,10 @@ class RealData(Variant):
         def find_folder(name: str) -> Path:
             return context.data or download(name, context.cache)
 
-        self.data, self.unavailable = open_subsets(subsets, SPLITS, find_folder, context.cache)
-        self.limits = find_limits(self.data, self.layout, length, answer=answer, summary=summary)
+        self.data, self.unavailable = open_subsets(
+            settings.subsets, SPLITS, find_folder, context.cache
+        )
+        self.limits = find_limits(self.data, self.layout, settings)
         check_limits(self.limits, length)
         digests = [r.sha256 for splits in self.data.values() for r in splits.values()]
         self.fingerprint = hashlib.sha256("".join(digests).encode()).hexdigest()
@@ -74,7 +63,7 @@ class RealData(Variant):
             self.layout,
             self.limits,
             length=length,
-            batch_size=train.batch_size,
+            batch_size=settings.train.batch_size,
             hold_out=context.hold_out,
         )
 

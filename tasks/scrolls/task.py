@@ -26,7 +26,7 @@ from pe_bench.tasks.scrolls.builtin import Builtin
 from pe_bench.tasks.scrolls.questions import Questions
 from pe_bench.tasks.scrolls.real_data import RealData
 from pe_bench.tasks.scrolls.subsets import SUBSETS
-from pe_bench.tasks.scrolls.variant import Variant
+from pe_bench.tasks.scrolls.variant import Settings, Variant
 
 
 class Scrolls(Task):
@@ -146,28 +146,14 @@ class Scrolls(Task):
         if not 0 <= gate <= 100:
             raise InputError(f"scrolls:gate must be a percentage, not {gate}")
         builtin = context.data is None and context.preset == "quick"
+        settings = Settings(
+            context, self.train, self.subsets, self.length, answer_tokens, summary_tokens
+        )
         if builtin:
-            self.variant: Variant = Builtin(
-                context,
-                self.train,
-                self.subsets,
-                length=self.length,
-                answer=answer_tokens,
-                summary=summary_tokens,
-                items=items,
-                gate=gate,
-                version=self.version,
-            )
+            self.variant: Variant = Builtin(settings, items=items, gate=gate, version=self.version)
             self.gate = gate
         else:
-            self.variant = RealData(
-                context,
-                self.train,
-                self.subsets,
-                length=self.length,
-                answer=answer_tokens,
-                summary=summary_tokens,
-            )
+            self.variant = RealData(settings)
         self.headline = self.variant.headline
         self.trains_each_subset = self.variant.trains_each_subset
         self.vocabulary = self.variant.tokenizer

@@ -2,11 +2,34 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from pe_bench.api import Batch, Headline, Measurement, Tokenizer, View
+from pe_bench.api import Batch, Headline, Measurement, TaskContext, Tokenizer, TrainConfig, View
 from pe_bench.tasks.scrolls.prompts import Format
 from pe_bench.tasks.scrolls.questions import Questions
 from pe_bench.tasks.scrolls.splits import Splits
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings that both variants need.
+
+    Attributes:
+        context: context of the task.
+        train: settings of the training.
+        subsets: names of the subsets.
+        length: maximum number of tokens of a training sequence.
+        answer_tokens: maximum number of tokens of an answer; 0: the length of the training
+            references, but at most a quarter of `length`.
+        summary_tokens: maximum number of tokens of a summary; 0: as for `answer_tokens`.
+    """
+
+    context: TaskContext
+    train: TrainConfig
+    subsets: Sequence[str]
+    length: int
+    answer_tokens: int
+    summary_tokens: int
 
 
 class Variant(ABC):

@@ -17,7 +17,7 @@ from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table, replac
 from pe_bench.reporting.paired import show_p
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results.items import Items
-from pe_bench.results.reading import read_items
+from pe_bench.results.store import read_run_items
 from pe_bench.stats.significance import holm
 from pe_bench.system.files import write_atomic
 
@@ -142,7 +142,7 @@ def _with_and_without(table: Table) -> str:
 
 def key_shares(table: Table) -> tuple[float, Documents]:
     """Return the share of key tokens in the scored bytes, and that of each document."""
-    items = read_items(table.records[0])
+    items = read_run_items(table.records[0])
     keys, scored = (_bytes(items, subset) for subset in ("key-tokens", "context"))
     return float(keys.sum() / scored.sum()), keys / scored
 
@@ -192,14 +192,14 @@ def _by_seed(table: Table, name: str, length: int) -> dict[int, Documents]:
     found = {}
     for record in table.records:
         if record.encoding.startswith(f"{MODEL}{name}"):
-            found[record.seed] = _of_documents(read_items(record), "context", length)
+            found[record.seed] = _of_documents(read_run_items(record), "context", length)
     return found
 
 
 def _documents(table: Table, name: str, subset: str, length: int) -> Documents:
     """Return the losses of the documents, for an encoding with one seed."""
     (record,) = (record for record in table.records if record.encoding == f"{MODEL}{name}")
-    return _of_documents(read_items(record), subset, length)
+    return _of_documents(read_run_items(record), subset, length)
 
 
 def _of_documents(items: Sequence[Items], subset: str, length: int) -> Documents:

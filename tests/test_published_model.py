@@ -127,7 +127,7 @@ def test_the_counts_of_documents_and_windows(page: ModuleType) -> None:
         record = page._find(page.read(), part).records[0]
         cells = [
             cell
-            for cell in page.read_items(record)
+            for cell in page.read_run_items(record)
             if cell.subset.endswith("-context")
             and (cell.length, cell.metric) == (page.LONG, "bits_per_byte")
         ]
@@ -143,12 +143,12 @@ def test_float32_and_bf16_agree(page: ModuleType) -> None:
     halves = {
         (record.encoding, cell.length): cell
         for record in page._find(tables, "windows=24").records
-        for cell in page.read_items(record)
+        for cell in page.read_run_items(record)
         if (cell.subset, cell.metric) == ("pg19-context", "bits_per_byte")
     }
     usual, broken = [0.0], [0.0]
     for record in page._find(tables, "windows=2,").records:
-        for cell in page.read_items(record):
+        for cell in page.read_run_items(record):
             half = halves.get((record.encoding, cell.length))
             if half is None or (cell.subset, cell.metric) != ("pg19-context", "bits_per_byte"):
                 continue

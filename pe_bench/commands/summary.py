@@ -27,14 +27,13 @@ def summarize_runs(
     """
     from pe_bench.reporting.new_runs import summarize
     from pe_bench.reporting.tables import make_tables
-    from pe_bench.results.reading import find_problems, read_whole
+    from pe_bench.results.reading import read_with_problems
     from pe_bench.results.record import RunRecord
     from pe_bench.results.store import read_record
 
     earlier: list[RunRecord] = []
     try:
-        earlier = read_whole(results)
-        problems = find_problems(earlier)
+        earlier, problems = read_with_problems(results)
     except InputError as error:
         problems = [str(error)]
     info(f"\n{summarize(folders, earlier, wide=wide)}\n")

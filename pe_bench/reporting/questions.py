@@ -16,7 +16,7 @@ from pe_bench.reporting.sentences import describe_mean, describe_verdict, names_
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import has_model_scores
 from pe_bench.reporting.verdicts import Verdict, both_means, find_shared, mean_of
-from pe_bench.results.reading import report_problem
+from pe_bench.results.reading import read_or_report
 from pe_bench.stats.comparison import SeedScores, compare_asked
 from pe_bench.system.schema import Label, WrongError, read_as
 from pe_bench.system.toml_file import read_toml
@@ -157,10 +157,8 @@ def answer_questions(folder: Path, tables: Sequence[Table]) -> list[str]:
     path = folder / NAME
     if not path.exists():
         return []
-    try:
-        questions = read_questions(path)
-    except InputError as error:
-        report_problem(str(error))
+    questions = read_or_report(read_questions, path)
+    if questions is None:
         return []
     found = answer(list(filter(has_model_scores, tables)), questions)
     return [*found.answers, *found.left_out]

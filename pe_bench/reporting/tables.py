@@ -18,8 +18,9 @@ from pe_bench.results.items import Items
 from pe_bench.results.labels import shorten_labels
 from pe_bench.results.learning_curves import Key, LearningCurve
 from pe_bench.results.metrics import Metric, describe_metric
-from pe_bench.results.reading import read_curves, read_items, reading
+from pe_bench.results.reading import read_or_report, reading
 from pe_bench.results.record import RunRecord
+from pe_bench.results.store import read_run_curves, read_run_items
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.system.commit import show_commit
 from pe_bench.system.files import slug
@@ -215,12 +216,12 @@ class Table:
     @cached_property
     def items(self) -> list[list[Items]]:
         """The scores of single items of each record."""
-        return [read_items(record) for record in self.records]
+        return [read_or_report(read_run_items, record) or [] for record in self.records]
 
     @cached_property
     def learning_curves(self) -> list[dict[Key, LearningCurve]]:
         """The learning curves of each record, by phase and subset."""
-        return [read_curves(record) for record in self.records]
+        return [read_or_report(read_run_curves, record) or {} for record in self.records]
 
     def seeds(self, encoding: str) -> int:
         """Return the number of seeds of an encoding."""

@@ -1,30 +1,25 @@
 """Reading of the runs of results folders, with reports of everything that cannot be read.
 
 Every command that shows or exports numbers reads them with `reading`, so that no command leaves out
-a run without a message.
+a run without a message. The functions of `store` raise an error instead.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from pe_bench.errors import InputError, InputErrors
-from pe_bench.results.items import Items
-from pe_bench.results.learning_curves import Key, LearningCurve
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import (
-    baselines_of,
-    read_lines,
-    read_records,
-    read_run_curves,
-    read_run_items,
-    read_run_lines,
-)
+from pe_bench.results.store import baselines_of, read_lines, read_records, read_run_lines
 from pe_bench.system.console import warn
 from pe_bench.system.files import LARGEST
 from pe_bench.system.sealed import DamagedError, read_sealed
+
+Source = TypeVar("Source")
+Value = TypeVar("Value")
 
 _problems: ContextVar[list[str] | None] = ContextVar("_problems", default=None)
 """Sentences that `reading` will report."""
@@ -48,13 +43,13 @@ def reading(*folders: Path) -> Iterator[list[RunRecord]]:
     """
     records: list[RunRecord] = []
     for folder in folders:
-        found = read_whole(folder)
+        found = _read_checked(folder)
         if not found:
             raise InputError(
                 f"there are no runs in {folder}: use pe-bench run first, or give another folder"
             )
         records += found
-    problems = find_problems(records)
+    problems = _find_problems(records)
     outer = _problems.set(problems)
     try:
         yield records
@@ -75,13 +70,23 @@ def read_with_warnings(results: Path) -> list[RunRecord]:
     """
     if not results.is_dir():
         raise InputError(f"there is no folder {results}")
-    records = read_whole(results)
-    for problem in dict.fromkeys(find_problems(records)):
+    records, problems = read_with_problems(results)
+    for problem in dict.fromkeys(problems):
         warn(problem)
     return records
 
 
-def read_whole(results: Path) -> list[RunRecord]:
+def read_with_problems(results: Path) -> tuple[list[RunRecord], list[str]]:
+    """Return the records of all runs in a results folder, and a sentence for each problem.
+
+    Raises:
+        InputError: an export is damaged.
+    """
+    records = _read_checked(results)
+    return records, _find_problems(records)
+
+
+def _read_checked(results: Path) -> list[RunRecord]:
     """Return the records of all runs in a results folder; runs without readable rows are damaged.
 
     Raises:
@@ -101,28 +106,16 @@ def _check_rows(record: RunRecord) -> RunRecord:
     return record
 
 
-def read_items(record: RunRecord) -> list[Items]:
-    """Return the scores of single items of a run.
+def read_or_report(read: Callable[[Source], Value], source: Source) -> Value | None:
+    """Return what a function reads from a run or file; None: it cannot be read.
 
-    The result is empty if they cannot be read, and `reading` reports this.
+    `reading` reports the error of the function, see `report_problem`.
     """
     try:
-        return read_run_items(record)
+        return read(source)
     except InputError as error:
         report_problem(str(error))
-        return []
-
-
-def read_curves(record: RunRecord) -> dict[Key, LearningCurve]:
-    """Return the learning curves of a run by phase and subset.
-
-    The result is empty if they cannot be read, and `reading` reports this.
-    """
-    try:
-        return read_run_curves(record)
-    except InputError as error:
-        report_problem(str(error))
-        return {}
+        return None
 
 
 def report_problem(problem: str) -> None:
@@ -134,7 +127,7 @@ def report_problem(problem: str) -> None:
         problems.append(problem)
 
 
-def find_problems(records: Iterable[RunRecord]) -> list[str]:
+def _find_problems(records: Iterable[RunRecord]) -> list[str]:
     """Return a sentence for each run and each file of baselines that cannot be read."""
     problems = []
     baselines: dict[Path, RunRecord] = {}
@@ -156,7 +149,8 @@ def find_problems(records: Iterable[RunRecord]) -> list[str]:
 def find_baselines(record: RunRecord) -> Path | None:
     """Return the file with the rows of the baselines under a run's settings.
 
-    The result is None if the file is missing or damaged; `find_problems` reports a damaged one.
+    The result is None if the file is missing or damaged. A damaged one is among the problems of
+    the results folder.
     """
     path = baselines_of(record)
     try:

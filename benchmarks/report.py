@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pe_bench.reporting.markdown import markdown_table
-from pe_bench.results.items import write_items
+from pe_bench.results.item_files import write_items
 from pe_bench.results.layout import CURVES
 from pe_bench.results.learning_curves import OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS

@@ -18,7 +18,8 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.layers import Layers
 from pe_bench.registry import catalogue, plugins
-from pe_bench.results.items import Items, RowKey, read_items, recompute, write_items
+from pe_bench.results.item_files import read_items, write_items
+from pe_bench.results.items import Items, RowKey, recompute
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask

@@ -12,7 +12,8 @@ import pandas as pd
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results import store
-from pe_bench.results.items import Items, RowKey, write_items
+from pe_bench.results.item_files import write_items
+from pe_bench.results.items import Items, RowKey
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.record import RunRecord
 from pe_bench.results.views import Column, Curve, Headline, View

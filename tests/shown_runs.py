@@ -11,7 +11,8 @@ from made_runs import write_record, write_rows
 
 from pe_bench.reporting.published import Published
 from pe_bench.results import store
-from pe_bench.results.items import Items, RowKey, write_items
+from pe_bench.results.item_files import write_items
+from pe_bench.results.items import Items, RowKey
 from pe_bench.results.layout import baselines_path
 from pe_bench.results.learning_curves import LearningCurve
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement

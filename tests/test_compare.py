@@ -22,7 +22,8 @@ from pe_bench.reporting.new_runs import summarize
 from pe_bench.reporting.paired import headline_scores, scores_of
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.terminal import WIDTH, plain_table
-from pe_bench.results.items import Items, RowKey, write_items
+from pe_bench.results.item_files import write_items
+from pe_bench.results.items import Items, RowKey
 from pe_bench.results.layout import baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.record import RunRecord

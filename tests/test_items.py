@@ -10,15 +10,8 @@ from pyarrow import parquet
 
 from pe_bench.errors import InputError
 from pe_bench.results.intervals import wilson
-from pe_bench.results.items import (
-    Items,
-    RowKey,
-    average_draws,
-    read_items,
-    read_labelled_items,
-    recompute,
-    write_items,
-)
+from pe_bench.results.item_files import read_items, read_labelled_items, write_items
+from pe_bench.results.items import Items, RowKey, average_draws, recompute
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import Metric
 from pe_bench.results.row_checks import check_rows

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from grid_process import BOTH, prepare, start
 
-from pe_bench.results.items import read_items
+from pe_bench.results.item_files import read_items
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,8 @@ from made_runs import CURVE, SCORE, put, write_record, write_rows
 
 from pe_bench.errors import InputErrors
 from pe_bench.results.export import write_export
-from pe_bench.results.items import Items, write_items
+from pe_bench.results.item_files import write_items
+from pe_bench.results.items import Items
 from pe_bench.results.layout import CURVES, baselines_path
 from pe_bench.results.learning_curves import OF_A_RUN, LearningCurve, write_curve_file
 from pe_bench.results.merging import Merger, describe_difference, merge_folder

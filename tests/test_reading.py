@@ -15,7 +15,8 @@ from test_schema import change
 import pe_bench
 from pe_bench.cli import main
 from pe_bench.reporting.tables import read_tables
-from pe_bench.results.items import Items, write_items
+from pe_bench.results.item_files import write_items
+from pe_bench.results.items import Items
 from pe_bench.results.layout import baselines_path
 from pe_bench.results.store import owner_of, read_record, read_records
 from pe_bench.system.sealed import SCHEMA, write_sealed

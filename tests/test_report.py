@@ -38,7 +38,8 @@ from pe_bench.reporting.paired import compare_table, scores_of
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.selection import select_tables
 from pe_bench.reporting.tables import read_tables
-from pe_bench.results.items import Items, RowKey, write_items
+from pe_bench.results.item_files import write_items
+from pe_bench.results.items import Items, RowKey
 from pe_bench.results.layout import PACKED_ROWS, baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.metrics import Metric

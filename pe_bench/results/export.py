@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from pe_bench.errors import InputError
-from pe_bench.results.items import Items, write_items
+from pe_bench.results.item_files import write_items
+from pe_bench.results.items import Items
 from pe_bench.results.layout import (
     CURVES,
     EXPORTED,

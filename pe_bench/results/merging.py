@@ -9,7 +9,8 @@ from pathlib import Path
 from filelock import Timeout
 
 from pe_bench.errors import InputError
-from pe_bench.results.items import Items, write_items
+from pe_bench.results.item_files import write_items
+from pe_bench.results.items import Items
 from pe_bench.results.layout import (
     CURVES,
     ITEMS,

@@ -14,7 +14,8 @@ from typing import Any, NotRequired, TypedDict, TypeVar, cast, get_args
 import numpy as np
 
 from pe_bench.errors import InputError
-from pe_bench.results.items import Items, read_items, read_labelled_items
+from pe_bench.results.item_files import read_items, read_labelled_items
+from pe_bench.results.items import Items
 from pe_bench.results.layout import (
     CURVES,
     EXPORTED,

@@ -10,7 +10,8 @@ from typing import Any
 from filelock import Timeout
 
 from pe_bench.errors import SavingError
-from pe_bench.results.items import Items, read_items, write_items
+from pe_bench.results.item_files import read_items, write_items
+from pe_bench.results.items import Items
 from pe_bench.results.journal import Journal
 from pe_bench.results.layout import CURVES, ITEMS, RECORD, ROWS
 from pe_bench.results.learning_curves import (

@@ -62,7 +62,7 @@ class Items:
     combine: Combine = "mean"
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Items) or _labels(self) != _labels(other):
+        if not isinstance(other, Items) or _description(self) != _description(other):
             return False
         arrays = ("values", "weights", "clusters")
         pairs = [(getattr(self, name), getattr(other, name)) for name in arrays]
@@ -151,9 +151,9 @@ def combined(means: Floats, combine: Combine) -> Floats:
     """Combine means (..., K) into values (...)."""
     if combine == "geometric mean":
         return np.asarray(means.prod(axis=-1) ** (1 / means.shape[-1]))
-    one: Floats = means[..., 0]
+    mean: Floats = means[..., 0]
     with np.errstate(over="ignore"):
-        return np.exp(one) if combine == "exp" else one
+        return np.exp(mean) if combine == "exp" else mean
 
 
 def groups_of(items: Iterable[Items]) -> dict[RowKey, list[Items]]:
@@ -187,8 +187,8 @@ def average_draws(
         return list(rows[0]), list(items[0])
     averaged = []
     values: dict[RowKey, float] = {}
-    for same in zip(*items, strict=True):
-        cell = replace(same[0], values=np.mean([each.values for each in same], axis=0))
+    for draws in zip(*items, strict=True):
+        cell = replace(draws[0], values=np.mean([draw.values for draw in draws], axis=0))
         averaged.append(cell)
         if cell.combine != "mean":
             values[cell.key] = cell.value
@@ -204,5 +204,6 @@ def average_draws(
     return means, averaged
 
 
-def _labels(items: Items) -> tuple[Any, ...]:
+def _description(items: Items) -> tuple[Any, ...]:
+    """Return everything about a cell but its arrays."""
     return (items.key, items.groups, items.combine)

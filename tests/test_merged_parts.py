@@ -16,11 +16,12 @@ from pe_bench.results.item_files import write_items
 from pe_bench.results.items import Items
 from pe_bench.results.layout import CURVES, baselines_path
 from pe_bench.results.learning_curves import OF_A_RUN, LearningCurve, write_curve_file
-from pe_bench.results.merging import Merger, describe_difference, merge_folder
+from pe_bench.results.merging import Merger, merge_folder
 from pe_bench.results.merging_tuning import add_choices
 from pe_bench.results.reading import reading
 from pe_bench.results.record import RunRecord
 from pe_bench.results.rounding import shorten
+from pe_bench.results.run_comparison import describe_difference
 from pe_bench.results.store import (
     key_of,
     read_record,

@@ -3,14 +3,13 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from filelock import Timeout
 
 from pe_bench.errors import InputError
 from pe_bench.results.item_files import write_items
-from pe_bench.results.items import Items
 from pe_bench.results.layout import (
     CURVES,
     ITEMS,
@@ -26,8 +25,7 @@ from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.merging_tuning import copy_tuning, restore_tuning
 from pe_bench.results.record import RunRecord
 from pe_bench.results.record_parts import Baselines
-from pe_bench.results.rounding import shorten
-from pe_bench.results.run_comparison import differing_rows, rows_by_key
+from pe_bench.results.run_comparison import describe_difference
 from pe_bench.results.store import (
     baselines_of,
     key_of,
@@ -265,34 +263,6 @@ class Merger:
 
     def _complain(self, complaint: str) -> None:
         self.found.complaints.append(complaint)
-
-
-def describe_difference(first: RunRecord, second: RunRecord) -> str:
-    """Describe how the results of two runs differ, as the end of a sentence; empty: not at all."""
-    one, two = rows_by_key(first), rows_by_key(second)
-    changed = []
-    lacking = 0
-    for row in differing_rows(one, two):
-        if row.first is None or row.second is None:
-            lacking += 1
-        else:
-            changed.append((row.key, row.first["value"], row.second["value"]))
-    if lacking:
-        return f"only one of them has {lacking} of {len(one.keys() | two.keys())} rows"
-    if changed:
-        (subset, metric, length, second_axis), *values = changed[0]
-        name = " ".join(filter(None, (subset, length, second_axis, metric)))
-        return (
-            f"{len(changed)} of {len(one)} rows differ, the first is {name}: {' and '.join(values)}"
-        )
-    items = _rounded_items(first), _rounded_items(second)
-    return "scores of items differ" if all(items) and items[0] != items[1] else ""
-
-
-def _rounded_items(record: RunRecord) -> list[Items]:
-    """Return the scores of a run's items as in an export, so that a run equals its export."""
-    items = read_run_items(record)
-    return [replace(cell, values=shorten(cell.values)) for cell in items]
 
 
 def _own_copies_first(target: Path) -> dict[tuple[str, str, str], RunRecord]:

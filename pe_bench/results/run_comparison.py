@@ -1,10 +1,12 @@
-"""Comparison of the rows of two runs."""
+"""Comparison of the results of two runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from pe_bench.results.items import Items
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import read_run_rows
+from pe_bench.results.rounding import shorten
+from pe_bench.results.store import read_run_items, read_run_rows
 
 NUMBERS = ("value", "n", "stderr", "ci_low", "ci_high", "status")
 """Columns of the results of a row."""
@@ -60,3 +62,31 @@ def differing_rows(
         if one is None or other is None or any(one[name] != other[name] for name in columns):
             found.append(RowDifference(key, one, other))
     return found
+
+
+def describe_difference(first: RunRecord, second: RunRecord) -> str:
+    """Describe how the results of two runs differ, as the end of a sentence; empty: not at all."""
+    one, two = rows_by_key(first), rows_by_key(second)
+    changed = []
+    lacking = 0
+    for row in differing_rows(one, two):
+        if row.first is None or row.second is None:
+            lacking += 1
+        else:
+            changed.append((row.key, row.first["value"], row.second["value"]))
+    if lacking:
+        return f"only one of them has {lacking} of {len(one.keys() | two.keys())} rows"
+    if changed:
+        (subset, metric, length, second_axis), *values = changed[0]
+        name = " ".join(filter(None, (subset, length, second_axis, metric)))
+        return (
+            f"{len(changed)} of {len(one)} rows differ, the first is {name}: {' and '.join(values)}"
+        )
+    items = _rounded_items(first), _rounded_items(second)
+    return "scores of items differ" if all(items) and items[0] != items[1] else ""
+
+
+def _rounded_items(record: RunRecord) -> list[Items]:
+    """Return the scores of a run's items as in an export, so that a run equals its export."""
+    items = read_run_items(record)
+    return [replace(cell, values=shorten(cell.values)) for cell in items]

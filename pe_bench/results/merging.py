@@ -1,6 +1,5 @@
 """Merging of several results folders; existing runs are compared, never overwritten."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,20 +16,18 @@ from pe_bench.results.layout import (
     REFERENCES,
     ROWS,
     TUNING,
-    copy_with_seal,
     run_path,
 )
 from pe_bench.results.learning_curves import OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
+from pe_bench.results.merging_baselines import copy_baselines
 from pe_bench.results.merging_tuning import copy_tuning, restore_tuning
 from pe_bench.results.record import RunRecord
-from pe_bench.results.record_parts import Baselines
 from pe_bench.results.run_comparison import describe_difference
 from pe_bench.results.store import (
     baselines_of,
     key_of,
     owner_of,
-    read_lines,
     read_record,
     read_records,
     read_run_curves,
@@ -40,18 +37,15 @@ from pe_bench.results.store import (
     write_rows,
 )
 from pe_bench.system.files import (
-    LARGEST,
-    check_links,
     list_files,
     real_path,
     saving,
     write_atomic,
 )
 from pe_bench.system.locks import hold
-from pe_bench.system.sealed import DamagedError, read_sealed, sum_of, write_sealed
+from pe_bench.system.sealed import write_sealed
 
 LEFT_OUT = ("work", "lock", RECORD)
-REL_TOLERANCE = 1e-9  # largest relative difference of equal numbers
 
 
 @dataclass
@@ -226,26 +220,10 @@ class Merger:
         return False
 
     def merge_baselines(self, path: Path) -> None:
-        """Copy the rows of the baselines of a task, with their seal if they have one.
-
-        The later version wins, see `VERSION` in `pe_bench.runs.baselines`.
-        """
-        try:
-            check_links(path.parent, [path.name])
-            version = _version_of(path)
-            read_lines(path)
-        except (DamagedError, OSError, InputError) as error:
-            self._complain(f"{error}: left out")
-            return
-        copy = self.target / REFERENCES / path.name
-        try:
-            present = _version_of(copy) if copy.exists() else 0
-        except (DamagedError, InputError):
-            present = 0
-        if version > present:
-            copy_with_seal(path, copy)
-        elif version == present and not _same_rows(path, copy):
-            self._complain(f"{path} has other baselines than {copy}, which stay")
+        """Copy the rows of the baselines of a task, see `copy_baselines`."""
+        complaint = copy_baselines(path, self.target / REFERENCES / path.name)
+        if complaint:
+            self._complain(complaint)
 
     def merge_tuning(self, path: Path, copy: Path) -> None:
         """Copy the chosen learning rates of an encoding, see `copy_tuning`."""
@@ -311,38 +289,6 @@ def _files(record: RunRecord) -> list[Path]:
         if needed and ".damaged" not in inner.name:
             found.append(path)
     return found
-
-
-def _same_rows(first: Path, second: Path) -> bool:
-    """Return whether two files have the same rows, up to the rounding of another processor."""
-    if sum_of(first) == sum_of(second):
-        return True
-    try:
-        lines, others = read_lines(first), read_lines(second)
-    except InputError:
-        return False
-    cells = [cell for line in lines for cell in line]
-    other_cells = [cell for line in others for cell in line]
-    return len(cells) == len(other_cells) and all(map(_same_cell, cells, other_cells))
-
-
-def _same_cell(first: str, second: str) -> bool:
-    try:
-        return first == second or math.isclose(float(first), float(second), rel_tol=REL_TOLERANCE)
-    except ValueError:
-        return False
-
-
-def _version_of(path: Path) -> int:
-    """Return the version of a file of baselines; 1 if it has no seal.
-
-    Raises:
-        DamagedError: the file does not match its seal.
-    """
-    seal = path.with_suffix(".json")
-    if not seal.exists():
-        return 1
-    return int(read_sealed(seal, owner=path.stem, kind=Baselines, limit=LARGEST).get("version", 1))
 
 
 def _title(record: RunRecord) -> str:

@@ -108,6 +108,6 @@ def test_runs_stay_in_order() -> None:
 def test_a_merge_compares_with_the_copy_of_the_folder_itself(tmp_path: Path) -> None:
     put_copies(tmp_path / "results", {"": 1, "a": 2})
     found = merge_folder(tmp_path / "a", tmp_path / "results")
-    assert (found.brought, found.same, len(found.complaints)) == (0, 0, 1)
+    assert (found.copied, found.same, len(found.complaints)) == (0, 0, 1)
     (run,) = find_runs(tmp_path / "results")
     assert number(read_record(run.folder)) == 0.0

@@ -159,7 +159,7 @@ def test_damaged_learning_rates_and_baselines_are_left_out(tmp_path: Path) -> No
     write_rows(rows, [SCORE], task="lm", encoding="guessing")
     rows.with_suffix(".json").write_text("{")
     found = merge_folder(tmp_path / "a", tmp_path / "b")
-    assert (found.brought, found.same, found.others.total()) == (1, 0, 0)
+    assert (found.copied, found.same, found.without_results.total()) == (1, 0, 0)
     first, second = found.complaints
     assert first.startswith(f"{rows.with_suffix('.json')} ") and first.endswith(": left out")
     assert second.startswith(f"{tuning} ") and second.endswith(": left out")

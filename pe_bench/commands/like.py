@@ -110,7 +110,7 @@ def bring(like: Like, results: Path) -> list[str]:
         results.mkdir(parents=True, exist_ok=True)
     with locked(results / "like.lock", f"{like.folder}"):  # other shards copy the same runs
         found = merge_folder(like.folder, results, like.records)
-    info(f"from {like.describe()}; {found.brought} copied into {results}, {found.same} exist")
+    info(f"from {like.describe()}; {found.copied} copied into {results}, {found.same} exist")
     return [warn(line) for line in found.complaints]
 
 

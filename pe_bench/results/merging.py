@@ -53,15 +53,15 @@ class Merge:
     """Result of merging one folder.
 
     Attributes:
-        brought: number of copied runs.
+        copied: number of copied runs with results.
         same: number of runs that existed with the same results.
-        others: number of copied runs without results, by status, such as "failed".
+        without_results: number of copied runs without results, by status, such as "failed".
         complaints: one sentence for everything that was not copied.
     """
 
-    brought: int = 0
+    copied: int = 0
     same: int = 0
-    others: Counter[str] = field(default_factory=Counter)
+    without_results: Counter[str] = field(default_factory=Counter)
     complaints: list[str] = field(default_factory=list)
 
 
@@ -105,8 +105,8 @@ def merge_folder(source: Path, target: Path, records: Sequence[RunRecord] | None
 
 def describe_merge(folder: Path, found: Merge) -> str:
     """Describe the result of merging a folder in one line."""
-    parts = [f"{found.brought} copied", f"{found.same} already exist"]
-    for status, count in found.others.items():
+    parts = [f"{found.copied} copied", f"{found.same} already exist"]
+    for status, count in found.without_results.items():
         parts.append(f"{count} copied without results ({status})")
     return f"{folder}: {', '.join(parts)}"
 
@@ -152,7 +152,7 @@ class Merger:
     def __init__(self, target: Path) -> None:
         self.target = target
         self.found = Merge()
-        self._there = _own_copies_first(target)
+        self._existing = _find_existing(target)
 
     def merge_run(self, record: RunRecord) -> None:
         """Copy a run, or compare it with the existing one."""
@@ -165,52 +165,52 @@ class Merger:
         if record.status == "damaged":
             self._complain(f"{record.reason}")
             return
-        there = self._there.get(key_of(record))
-        if there is not None and there.status == "done":
-            is_copied = not there.exported or record.status != "done"
-            if is_copied or describe_difference(record, there):
-                self._compare(record, there)
+        existing = self._existing.get(key_of(record))
+        if existing is not None and existing.status == "done":
+            is_copied = not existing.exported or record.status != "done"
+            if is_copied or describe_difference(record, existing):
+                self._compare(record, existing)
                 return
         folder = run_path(self.target, record.task, record.encoding, record.name)
         with saving(folder):
             folder.mkdir(parents=True, exist_ok=True)
         try:
             with hold(folder / "lock", timeout=0):
-                self._bring(record, folder)
+                self._merge_into(record, folder)
         except Timeout:
             self._complain(f"{_title(record)}: another process is working on it in {folder}")
 
-    def _bring(self, record: RunRecord, folder: Path) -> None:
+    def _merge_into(self, record: RunRecord, folder: Path) -> None:
         """Copy a run into its locked folder, unless a run with results is there."""
-        there = read_record(folder) if (folder / RECORD).exists() else None
-        if there is not None and there.status == "done":
-            self._compare(record, there)
+        existing = read_record(folder) if (folder / RECORD).exists() else None
+        if existing is not None and existing.status == "done":
+            self._compare(record, existing)
         elif record.status == "done":
-            if self._copy(record, folder):
-                self.found.brought += 1
-        elif there is None and self._copy(record, folder):
-            self.found.others[record.status] += 1
+            if self._copy_files(record, folder):
+                self.found.copied += 1
+        elif existing is None and self._copy_files(record, folder):
+            self.found.without_results[record.status] += 1
 
-    def _compare(self, record: RunRecord, there: RunRecord) -> None:
+    def _compare(self, record: RunRecord, existing: RunRecord) -> None:
         """Compare a run with the existing one; add a complaint if their results differ."""
         if record.status != "done":
             return
-        difference = describe_difference(record, there)
+        difference = describe_difference(record, existing)
         if difference:
             self._complain(
-                f"{_title(record)}: other numbers in {_where(record)} than in {_where(there)}, "
-                f"which stay ({difference})"
+                f"{_title(record)}: other numbers in {_show_path(record)} than in "
+                f"{_show_path(existing)}, which stay ({difference})"
             )
         else:
             self.found.same += 1
 
-    def _copy(self, record: RunRecord, folder: Path) -> bool:
+    def _copy_files(self, record: RunRecord, folder: Path) -> bool:
         """Copy a run into its folder, the record last; return whether it succeeded."""
         if record.exported:
             _write_exported(record, folder)
             return True
         assert record.folder is not None
-        for path in _files(record):
+        for path in _files_to_copy(record):
             write_atomic(folder / path.relative_to(record.folder), path.read_bytes())
         write_atomic(folder / RECORD, (record.folder / RECORD).read_bytes())
         if read_record(folder).status == record.status:
@@ -243,7 +243,7 @@ class Merger:
         self.found.complaints.append(complaint)
 
 
-def _own_copies_first(target: Path) -> dict[tuple[str, str, str], RunRecord]:
+def _find_existing(target: Path) -> dict[tuple[str, str, str], RunRecord]:
     """Return the runs of a folder by key; the copy in its own `runs` counts, even if it is older.
 
     A merge never replaces that copy, so the new run is compared with it.
@@ -269,7 +269,7 @@ def _write_exported(record: RunRecord, folder: Path) -> None:
     write_sealed(folder / RECORD, record.to_json(), owner=owner_of(folder), files=files)
 
 
-def _files(record: RunRecord) -> list[Path]:
+def _files_to_copy(record: RunRecord) -> list[Path]:
     """Return the files of a run, without its record and temporary files.
 
     Raises:
@@ -295,6 +295,6 @@ def _title(record: RunRecord) -> str:
     return f"{record.encoding} · {record.task} · seed {record.seed}"
 
 
-def _where(record: RunRecord) -> str:
+def _show_path(record: RunRecord) -> str:
     """Return the path of a run, for messages."""
     return f"{record.folder} ({record.name})" if record.exported else f"{record.folder}"

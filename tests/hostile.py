@@ -12,7 +12,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from pe_bench.results import store
+from pe_bench.results import row_files
 from pe_bench.results.layout import EXPORTED
 from pe_bench.system.sealed import _seal, sum_of
 
@@ -101,7 +101,7 @@ def change_cell(data: st.DataObject, folder: Path) -> None:
     if path.parent.name == "references":
         path.with_suffix(".json").unlink(missing_ok=True)
     packed = path.suffix == ".gz"
-    text = store._unpack(path.read_bytes()) if packed else path.read_bytes()
+    text = row_files._unpack(path.read_bytes()) if packed else path.read_bytes()
     lines = [line.split(",") for line in text.decode().splitlines()]
     line = lines[data.draw(st.integers(0, len(lines) - 1))]
     line[data.draw(st.integers(0, len(line) - 1))] = pick(data, CELLS)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.tables import Table, read_tables
-from pe_bench.results import store
+from pe_bench.results import row_files, store
 from pe_bench.results.item_files import write_items
 from pe_bench.results.items import Items, RowKey
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
@@ -36,7 +36,7 @@ HEADING = "all (bits per byte ↓)"
 
 
 def write_rows(path: Path, rows: Rows, **names: Any) -> None:
-    store.write_rows(path, [names | asdict(row) for row in rows], CSV_COLUMNS)
+    row_files.write_rows(path, [names | asdict(row) for row in rows], CSV_COLUMNS)
 
 
 def put(root: Path, encoding: str, rows: Rows, seed: int = 0, **changed: Any) -> Path:

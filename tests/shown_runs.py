@@ -10,7 +10,7 @@ import numpy as np
 from made_runs import write_record, write_rows
 
 from pe_bench.reporting.published import Published
-from pe_bench.results import store
+from pe_bench.results import row_files
 from pe_bench.results.item_files import write_items
 from pe_bench.results.items import Items, RowKey
 from pe_bench.results.layout import baselines_path
@@ -159,7 +159,7 @@ def put_baselines(
     rows = []
     for name, own in values.items():
         rows += [{"task": task, "encoding": name, "seed": 0} | asdict(row) for row in own]
-    store.write_rows(baselines_path(root, task, digest), rows, CSV_COLUMNS)
+    row_files.write_rows(baselines_path(root, task, digest), rows, CSV_COLUMNS)
 
 
 def cells(place: int, seed: int) -> list[Measurement]:

@@ -9,7 +9,7 @@ from helpers import make_task
 
 from pe_bench.api import IGNORE, Batch
 from pe_bench.results.layout import baselines_path
-from pe_bench.results.store import read_measurements
+from pe_bench.results.row_files import read_measurements
 from pe_bench.runs.baselines import write_baselines
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve

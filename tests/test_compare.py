@@ -27,7 +27,8 @@ from pe_bench.results.items import Items, RowKey
 from pe_bench.results.layout import baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import read_record, write_rows
+from pe_bench.results.row_files import write_rows
+from pe_bench.results.store import read_record
 from pe_bench.results.views import Headline
 from pe_bench.stats.comparison import SeedScores, compare_all, compare_asked
 from pe_bench.stats.ranking import (

@@ -17,7 +17,7 @@ from pe_bench.errors import InputError
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.grid import run_grid
 from pe_bench.grid.spec import GridSpec
-from pe_bench.results.store import read_measurements
+from pe_bench.results.row_files import read_measurements
 from pe_bench.runs.options import RunOptions
 from pe_bench.train import sharding
 from pe_bench.train.process_group import ProcessGroup

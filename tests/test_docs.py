@@ -10,7 +10,7 @@ import pytest
 
 from pe_bench.cli import COMMANDS, main
 from pe_bench.commands.parser import parse
-from pe_bench.results.store import read_measurements
+from pe_bench.results.row_files import read_measurements
 
 ROOT = Path(__file__).parents[1]
 ENCODING_GUIDE = "docs/adding-an-encoding.md"

@@ -16,10 +16,10 @@ import pytest
 from made_runs import CURVE, write_rows
 
 from pe_bench.errors import InputError, SavingError
-from pe_bench.results import store
+from pe_bench.results import row_files
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
-from pe_bench.results.store import read_lines, read_measurements
+from pe_bench.results.row_files import read_lines, read_measurements
 from pe_bench.system.files import (
     LONGEST,
     cache_folder,
@@ -157,12 +157,12 @@ def test_every_cell_of_a_column_is_checked(
 ) -> None:
     path = tmp_path / "rows.csv.gz"
     one = asdict(CURVE[0]) | {"seed": 1}
-    store.write_rows(path, [one | {column: cell} for cell in cells], CSV_COLUMNS)
+    row_files.write_rows(path, [one | {column: cell} for cell in cells], CSV_COLUMNS)
     place = CSV_COLUMNS.index(column)
     assert [line[place] for line in read_lines(path)] == cells
     for cell in wrong:
         others = [one | {column: each} for each in (cells[0], cell, cells[-1])]
-        store.write_rows(path, others, CSV_COLUMNS)
+        row_files.write_rows(path, others, CSV_COLUMNS)
         with pytest.raises(InputError, match="cannot read"):
             read_lines(path)
 
@@ -171,13 +171,13 @@ def test_equal_rows_have_equal_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Compressed files contain no time, and columns may come in any order."""
     path = tmp_path / "rows.csv.gz"
     rows = [asdict(row) for row in CURVE]
-    store.write_rows(path, rows, CSV_COLUMNS)
+    row_files.write_rows(path, rows, CSV_COLUMNS)
     first = path.read_bytes()
     lines = read_lines(path)
     monkeypatch.setattr(time, "time", lambda: 1e9)
-    store.write_rows(path, rows, CSV_COLUMNS)
+    row_files.write_rows(path, rows, CSV_COLUMNS)
     assert path.read_bytes() == first
-    store.write_rows(path, rows, ["more", *reversed(CSV_COLUMNS)])
+    row_files.write_rows(path, rows, ["more", *reversed(CSV_COLUMNS)])
     assert read_lines(path) == lines
 
 

@@ -24,7 +24,7 @@ from pe_bench.checks.subject import CONFIG
 from pe_bench.cli import main
 from pe_bench.errors import InputError
 from pe_bench.results import parquet as own_parquet
-from pe_bench.results import store
+from pe_bench.results import row_files, store
 from pe_bench.results.export import write_export
 from pe_bench.results.layout import EXPORTED, PACKED_ROWS
 from pe_bench.results.merging import merge_folder
@@ -163,7 +163,7 @@ def test_a_bomb_is_not_unpacked(theirs: Path, monkeypatch: pytest.MonkeyPatch, n
     record = first_exported(theirs)
     size = (theirs / name).stat().st_size
     for limit, says in ((size - 1, "larger than"), (size, "unpacks to more than")):
-        for module in (store, own_parquet):
+        for module in (row_files, own_parquet):
             monkeypatch.setattr(module, "LARGEST", limit)
         with pytest.raises(InputError, match=says):
             READERS[name](record)

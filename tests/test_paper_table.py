@@ -18,7 +18,8 @@ from pe_bench.reporting.paper_table import MOST_SCORES, _show, write_tables
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.layout import baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
-from pe_bench.results.store import read_records, write_rows
+from pe_bench.results.row_files import write_rows
+from pe_bench.results.store import read_records
 from pe_bench.results.views import Headline
 
 HARD = r"50%_of & more #1 {x} $y$ a\b ~^ <>|"

@@ -21,7 +21,7 @@ from pe_bench.encodings.nope import NoPE
 from pe_bench.positions import Positions
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
-from pe_bench.results.store import read_measurements
+from pe_bench.results.row_files import read_measurements
 from pe_bench.tasks import properties
 from pe_bench.tasks.properties import SEPARATOR, Properties
 from pe_bench.visibility import Visibility

@@ -23,7 +23,8 @@ from pe_bench.reporting.report import write_report
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import read_records, write_rows
+from pe_bench.results.row_files import write_rows
+from pe_bench.results.store import read_records
 from pe_bench.results.views import Headline
 
 ROOT = Path(__file__).parents[1]

@@ -20,7 +20,7 @@ from pe_bench.reporting.task_summary import find_limits
 from pe_bench.results.layout import baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.metrics import Metric
-from pe_bench.results.store import write_rows
+from pe_bench.results.row_files import write_rows
 from pe_bench.results.views import Column, Curve, Headline
 from pe_bench.runs.baselines import write_baselines
 

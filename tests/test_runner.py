@@ -15,7 +15,7 @@ from pe_bench.errors import InputError
 from pe_bench.registry import catalogue
 from pe_bench.registry.importing import Kind
 from pe_bench.results.measurement import CSV_COLUMNS
-from pe_bench.results.store import read_measurements
+from pe_bench.results.row_files import read_measurements
 from pe_bench.runs.options import RunOptions
 
 TASK = '''

@@ -16,14 +16,8 @@ from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.reading import find_baselines, read_with_warnings
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import (
-    key_of,
-    latest_copies,
-    read_lines,
-    read_run_curves,
-    read_run_lines,
-    rows_path,
-)
+from pe_bench.results.row_files import read_lines
+from pe_bench.results.store import key_of, latest_copies, read_run_curves, read_run_lines, rows_path
 from pe_bench.stats.significance import student_quantile
 
 # Columns that identify a number within a run.
@@ -253,7 +247,7 @@ def read_baselines(record: RunRecord) -> pd.DataFrame:
 
 
 def _make_frame(lines: Sequence[Sequence[str]], source: str) -> pd.DataFrame:
-    """Return lines of `store.read_lines` as a frame.
+    """Return lines of `row_files.read_lines` as a frame.
 
     Raises:
         InputError: a cell of a numeric column does not hold a number.

@@ -23,6 +23,7 @@ from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.merging_baselines import copy_baselines
 from pe_bench.results.merging_tuning import copy_tuning, restore_tuning
 from pe_bench.results.record import RunRecord
+from pe_bench.results.row_files import write_rows
 from pe_bench.results.run_comparison import describe_difference
 from pe_bench.results.store import (
     baselines_of,
@@ -34,7 +35,6 @@ from pe_bench.results.store import (
     read_run_items,
     read_run_rows,
     results_of,
-    write_rows,
 )
 from pe_bench.system.files import (
     list_files,

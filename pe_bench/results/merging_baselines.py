@@ -6,7 +6,7 @@ from pathlib import Path
 from pe_bench.errors import InputError
 from pe_bench.results.layout import copy_with_seal
 from pe_bench.results.record_parts import Baselines
-from pe_bench.results.store import read_lines
+from pe_bench.results.row_files import read_lines
 from pe_bench.system.files import LARGEST, check_links
 from pe_bench.system.sealed import DamagedError, read_sealed, sum_of
 

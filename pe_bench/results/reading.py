@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import baselines_of, read_lines, read_records, read_run_lines
+from pe_bench.results.row_files import read_lines
+from pe_bench.results.store import baselines_of, read_records, read_run_lines
 from pe_bench.system.console import warn
 from pe_bench.system.files import LARGEST
 from pe_bench.system.sealed import DamagedError, read_sealed

@@ -1,17 +1,10 @@
-"""Writing of rows of runs, and reading of rows and records."""
+"""Reading of records and of the files of runs."""
 
-import csv
-import gzip
-import io
-import math
 import re
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, TypeVar, cast, get_args
-
-import numpy as np
+from typing import Any, NotRequired, TypedDict, TypeVar
 
 from pe_bench.errors import InputError
 from pe_bench.results.item_files import read_items, read_labelled_items
@@ -35,43 +28,18 @@ from pe_bench.results.learning_curves import (
     LearningCurve,
     read_curve_file,
 )
-from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
+from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record import RunRecord
-from pe_bench.system.files import LARGEST, check_links, read_regular, write_atomic
-from pe_bench.system.schema import FileName, Label, WrongError, is_line, read_as
+from pe_bench.results.row_files import check_columns, read_lines
+from pe_bench.system.files import LARGEST, check_links
+from pe_bench.system.schema import FileName, Label, WrongError, read_as
 from pe_bench.system.sealed import DamagedError, read_sealed
 from pe_bench.system.text import printable
-
-FLOATS = ("value", "stderr", "ci_low", "ci_high")
-FLOAT = re.compile("[-+.e0-9inf ]*")  # no "nan", which is an empty cell; a perplexity may overflow
-INTEGERS = ("seed", "length", "n")
-INTEGER = re.compile("[0-9 ]*")
-DIGITS = 15  # a float represents all integers with up to 15 digits exactly
 
 RunKey = tuple[str, str, str]
 """Task, encoding and name, which together identify a run within an export."""
 
 Value = TypeVar("Value")
-
-
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> None:
-    """Write a tidy CSV file, atomically. None and nan become empty cells.
-
-    The file is compressed if its name ends in .gz.
-    """
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        missing = {name: "" for name, value in row.items() if _is_missing(value)}
-        writer.writerow({**row, **missing})
-    content = text.getvalue().encode()
-    write_atomic(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
-
-
-def _is_missing(value: Any) -> bool:
-    """Return whether a cell is None or nan."""
-    return value is None or (isinstance(value, float | np.floating) and math.isnan(value))
 
 
 def rows_path(record: RunRecord) -> Path:
@@ -83,91 +51,6 @@ def rows_path(record: RunRecord) -> Path:
 def baselines_of(record: RunRecord) -> Path:
     """Return the file with the baselines of a run's table."""
     return baselines_path(results_of(record), record.task, record.settings_digest)
-
-
-def read_lines(path: Path) -> list[list[str]]:
-    """Return the lines of a file of `write_rows`, with cells as in `CSV_COLUMNS`.
-
-    All rows are read with this function, so that all cells are validated.
-
-    Raises:
-        InputError: the file is missing or invalid.
-    """
-    try:
-        content = read_regular(path, LARGEST)
-        if path.suffix == ".gz":
-            content = _unpack(content)
-        text = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline="")
-        header, *lines = csv.reader(text, strict=True)
-        indices = [header.index(name) for name in CSV_COLUMNS]
-        widths = set(map(len, lines)) - {len(header)}
-        if widths:
-            raise ValueError(f"a line of {min(widths)} cells under {len(header)} columns")
-        if header != list(CSV_COLUMNS):
-            ordered = []
-            for line in lines:
-                ordered.append([line[index] for index in indices])
-            lines = ordered
-        for name, column in zip(CSV_COLUMNS, zip(*lines, strict=True), strict=bool(lines)):
-            _check_cells(name, set(column))
-    except (OSError, EOFError, ValueError, csv.Error, zlib.error) as error:
-        raise InputError(f"cannot read {path} ({error}): remove {path.parent}") from None
-    return lines
-
-
-def _unpack(content: bytes) -> bytes:
-    with gzip.open(io.BytesIO(content)) as file:
-        unpacked = file.read(LARGEST + 1)
-    if len(unpacked) > LARGEST:
-        raise ValueError(f"it unpacks to more than {LARGEST >> 20} MiB")
-    return unpacked
-
-
-def _check_cells(name: str, cells: set[str]) -> None:
-    """Check the distinct cells of a column. They are joined first, which is faster.
-
-    Raises:
-        ValueError: a cell is invalid in this column.
-    """
-    joined = " ".join(cells)
-    if name in FLOATS:
-        valid = FLOAT.fullmatch(joined) is not None
-        for cell in cells - {""} if valid else ():
-            float(cell)
-    elif name in INTEGERS:
-        valid = INTEGER.fullmatch(joined) is not None and max(map(len, cells), default=0) <= DIGITS
-    elif name == "status":
-        valid = cells <= {*get_args(Status)}
-    else:
-        valid = is_line(joined)
-    if not valid:
-        raise ValueError(f"a cell of the column {name} is invalid")
-
-
-def read_measurements(path: Path) -> list[Measurement]:
-    """Return the rows of a file of `write_rows`.
-
-    Raises:
-        InputError: the file is missing or invalid.
-    """
-    found = []
-    for line in read_lines(path):
-        row = dict(zip(CSV_COLUMNS, line, strict=True))
-        found.append(
-            Measurement(
-                subset=row["subset"],
-                metric=row["metric"],
-                value=float(row["value"] or "nan"),
-                n=int(row["n"] or 0),
-                stderr=float(row["stderr"] or "nan"),
-                length=int(row["length"]) if row["length"] else None,
-                second_axis=row["second_axis"],
-                ci_low=float(row["ci_low"] or "nan"),
-                ci_high=float(row["ci_high"] or "nan"),
-                status=cast(Status, row["status"]),
-            )
-        )
-    return found
 
 
 def owner_of(folder: Path) -> str:
@@ -206,7 +89,7 @@ def read_record(folder: Path) -> RunRecord:
         content = read_sealed(path, owner=owner_of(folder), limit=LARGEST)
         record = RunRecord.from_json(content, folder)
         if record.status == "done":
-            _check_columns(folder / ROWS)
+            check_columns(folder / ROWS)
         return record
     except InputError as error:  # a later version has written it
         reason = str(error)
@@ -241,19 +124,6 @@ def _damaged(
         name=name,
         exported=exported,
     )
-
-
-def _check_columns(path: Path) -> None:
-    """Check that rows have all columns: earlier versions had fewer.
-
-    Raises:
-        DamagedError: a column is missing.
-    """
-    with path.open(encoding="utf-8", newline="") as file:
-        header = next(csv.reader(file), [])
-    absent = [name for name in CSV_COLUMNS if name not in header]
-    if absent:
-        raise DamagedError(path, f"lacks the columns {', '.join(absent)}, as in an earlier version")
 
 
 class _Table(TypedDict):
@@ -359,7 +229,7 @@ def _names_of(record: RunRecord) -> list[str]:
 
 
 def read_run_lines(record: RunRecord) -> list[list[str]]:
-    """Return the rows of a run as in its file, see `read_lines`."""
+    """Return the rows of a run as in its file, see `row_files.read_lines`."""
     path = rows_path(record)
     lines = _lines_by_run(path).get(key_of(record), []) if record.exported else read_lines(path)
     encoding, seed = CSV_COLUMNS.index("encoding"), CSV_COLUMNS.index("seed")

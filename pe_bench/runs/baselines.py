@@ -15,7 +15,7 @@ from pe_bench.results.layout import baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record_parts import Baselines
 from pe_bench.results.row_checks import check_rows
-from pe_bench.results.store import write_rows
+from pe_bench.results.row_files import write_rows
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.system.console import info, warn
 from pe_bench.system.locks import hold

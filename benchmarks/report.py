@@ -27,13 +27,8 @@ from pe_bench.results.learning_curves import OF_A_RUN, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record import RunRecord
 from pe_bench.results.row_files import write_rows
-from pe_bench.results.store import (
-    owner_of,
-    read_records,
-    read_run_curves,
-    read_run_items,
-    read_run_rows,
-)
+from pe_bench.results.run_data import read_run_curves, read_run_items, read_run_rows
+from pe_bench.results.store import owner_of, read_records
 from pe_bench.system.files import slug
 from pe_bench.system.sealed import write_sealed
 

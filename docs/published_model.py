@@ -17,7 +17,7 @@ from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table, replac
 from pe_bench.reporting.paired import show_p
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results.items import Items
-from pe_bench.results.store import read_run_items
+from pe_bench.results.run_data import read_run_items
 from pe_bench.stats.significance import holm
 from pe_bench.system.files import write_atomic
 

@@ -14,7 +14,8 @@ from pe_bench.reporting.tables import read_tables
 from pe_bench.results.export import write_export
 from pe_bench.results.merging import merge_folder
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import find_run, latest_copies, read_record, read_records, read_run_rows
+from pe_bench.results.run_data import read_run_rows
+from pe_bench.results.store import find_run, latest_copies, read_record, read_records
 
 Reader = Callable[[Path], float]
 

@@ -22,15 +22,8 @@ from pe_bench.results.reading import reading
 from pe_bench.results.record import RunRecord
 from pe_bench.results.rounding import shorten
 from pe_bench.results.run_comparison import describe_difference
-from pe_bench.results.store import (
-    key_of,
-    read_record,
-    read_records,
-    read_run_curves,
-    read_run_items,
-    read_run_rows,
-    results_of,
-)
+from pe_bench.results.run_data import read_run_curves, read_run_items, read_run_rows
+from pe_bench.results.store import key_of, read_record, read_records, results_of
 from pe_bench.system.sealed import read_sealed, write_sealed
 
 ITEMS = [

@@ -24,7 +24,7 @@ from pe_bench.checks.subject import CONFIG
 from pe_bench.cli import main
 from pe_bench.errors import InputError
 from pe_bench.results import parquet as own_parquet
-from pe_bench.results import row_files, store
+from pe_bench.results import row_files, run_data
 from pe_bench.results.export import write_export
 from pe_bench.results.layout import EXPORTED, PACKED_ROWS
 from pe_bench.results.merging import merge_folder
@@ -152,9 +152,9 @@ def test_code_that_a_record_names_is_not_run(theirs: Path) -> None:
 
 
 READERS = {
-    PACKED_ROWS: store.read_run_lines,
-    "items.parquet": store.read_run_items,
-    "curves.parquet": store.read_run_curves,
+    PACKED_ROWS: run_data.read_run_lines,
+    "items.parquet": run_data.read_run_items,
+    "curves.parquet": run_data.read_run_curves,
 }
 
 

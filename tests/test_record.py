@@ -12,7 +12,8 @@ from pe_bench.registry import plugins
 from pe_bench.results.export import write_export
 from pe_bench.results.metrics import METRICS, Metric
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import find_run, key_of, read_record, read_records, read_run_rows
+from pe_bench.results.run_data import read_run_rows
+from pe_bench.results.store import find_run, key_of, read_record, read_records
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve

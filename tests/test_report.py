@@ -44,7 +44,8 @@ from pe_bench.results.layout import PACKED_ROWS, baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS, Measurement, Status
 from pe_bench.results.metrics import Metric
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import read_records, read_run_items
+from pe_bench.results.run_data import read_run_items
+from pe_bench.results.store import read_records
 from pe_bench.results.views import Column, Headline
 from pe_bench.system import commit
 

@@ -17,7 +17,8 @@ from test_phases import planned
 from pe_bench.errors import InputError
 from pe_bench.results.item_files import read_items, write_items
 from pe_bench.results.items import Items
-from pe_bench.results.store import read_record, read_run_rows
+from pe_bench.results.run_data import read_run_rows
+from pe_bench.results.store import read_record
 from pe_bench.runs.candidates import Candidate
 from pe_bench.runs.failures import Failures
 from pe_bench.runs.outcome import Busy, Outcome

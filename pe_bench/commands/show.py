@@ -69,7 +69,7 @@ def _facts(record: "RunRecord") -> dict[str, str]:
 
 def _numbers(record: "RunRecord") -> dict[str, str]:
     """Return the numbers of a finished run, except those for single lengths."""
-    from pe_bench.results.store import read_run_rows
+    from pe_bench.results.run_data import read_run_rows
 
     found = {}
     for row in read_run_rows(record) if record.status == "done" else ():

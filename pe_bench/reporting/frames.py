@@ -17,7 +17,8 @@ from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.reading import find_baselines, read_with_warnings
 from pe_bench.results.record import RunRecord
 from pe_bench.results.row_files import read_lines
-from pe_bench.results.store import key_of, latest_copies, read_run_curves, read_run_lines, rows_path
+from pe_bench.results.run_data import read_run_curves, read_run_lines, rows_path
+from pe_bench.results.store import key_of, latest_copies
 from pe_bench.stats.significance import student_quantile
 
 # Columns that identify a number within a run.

@@ -20,7 +20,7 @@ from pe_bench.results.learning_curves import Key, LearningCurve
 from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.reading import read_or_report, reading
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import read_run_curves, read_run_items
+from pe_bench.results.run_data import read_run_curves, read_run_items
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.system.commit import show_commit
 from pe_bench.system.files import slug

@@ -35,7 +35,8 @@ from pe_bench.results.reading import find_baselines, report_problem
 from pe_bench.results.record import RunRecord
 from pe_bench.results.rounding import shorten
 from pe_bench.results.row_files import write_rows
-from pe_bench.results.store import key_of, read_run_curves, read_run_items, read_run_rows
+from pe_bench.results.run_data import read_run_curves, read_run_items, read_run_rows
+from pe_bench.results.store import key_of
 from pe_bench.system.sealed import write_sealed
 
 DROPPED = ("traceback", "pretraining", "notes", "sources")

@@ -25,15 +25,13 @@ from pe_bench.results.merging_tuning import copy_tuning, restore_tuning
 from pe_bench.results.record import RunRecord
 from pe_bench.results.row_files import write_rows
 from pe_bench.results.run_comparison import describe_difference
+from pe_bench.results.run_data import read_run_curves, read_run_items, read_run_rows
 from pe_bench.results.store import (
     baselines_of,
     key_of,
     owner_of,
     read_record,
     read_records,
-    read_run_curves,
-    read_run_items,
-    read_run_rows,
     results_of,
 )
 from pe_bench.system.files import (

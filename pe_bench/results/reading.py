@@ -1,7 +1,7 @@
 """Reading of the runs of results folders, with reports of everything that cannot be read.
 
 Every command that shows or exports numbers reads them with `reading`, so that no command leaves out
-a run without a message. The functions of `store` raise an error instead.
+a run without a message. The functions of `store` and `run_data` raise an error instead.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,8 @@ from typing import TypeVar
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.results.record import RunRecord
 from pe_bench.results.row_files import read_lines
-from pe_bench.results.store import baselines_of, read_records, read_run_lines
+from pe_bench.results.run_data import read_run_lines
+from pe_bench.results.store import baselines_of, read_records
 from pe_bench.system.console import warn
 from pe_bench.system.files import LARGEST
 from pe_bench.system.sealed import DamagedError, read_sealed

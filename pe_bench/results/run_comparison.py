@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pe_bench.results.items import Items
 from pe_bench.results.record import RunRecord
 from pe_bench.results.rounding import shorten
-from pe_bench.results.store import read_run_items, read_run_rows
+from pe_bench.results.run_data import read_run_items, read_run_rows
 
 NUMBERS = ("value", "n", "stderr", "ci_low", "ci_high", "status")
 """Columns of the results of a row."""

@@ -25,7 +25,8 @@ from pe_bench.results.measurement import CSV_COLUMNS, Measurement
 from pe_bench.results.record import RunRecord
 from pe_bench.results.record_parts import Cost
 from pe_bench.results.row_files import read_measurements, write_rows
-from pe_bench.results.store import owner_of, read_record, read_run_rows
+from pe_bench.results.run_data import read_run_rows
+from pe_bench.results.store import owner_of, read_record
 from pe_bench.system.files import saving, slug, write_atomic
 from pe_bench.system.locks import hold
 from pe_bench.system.sealed import (

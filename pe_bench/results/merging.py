@@ -27,6 +27,7 @@ from pe_bench.results.row_files import write_rows
 from pe_bench.results.run_comparison import describe_difference
 from pe_bench.results.run_data import read_run_curves, read_run_items, read_run_rows
 from pe_bench.results.store import (
+    RunKey,
     baselines_of,
     key_of,
     owner_of,
@@ -241,12 +242,12 @@ class Merger:
         self.found.complaints.append(complaint)
 
 
-def _find_existing(target: Path) -> dict[tuple[str, str, str], RunRecord]:
+def _find_existing(target: Path) -> dict[RunKey, RunRecord]:
     """Return the runs of a folder by key; the copy in its own `runs` counts, even if it is older.
 
     A merge never replaces that copy, so the new run is compared with it.
     """
-    found: dict[tuple[str, str, str], RunRecord] = {}
+    found: dict[RunKey, RunRecord] = {}
     for record in read_records(target):
         found.setdefault(key_of(record), record)  # exported runs come last
     return found

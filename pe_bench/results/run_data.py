@@ -44,24 +44,26 @@ def read_run_lines(record: RunRecord) -> list[list[str]]:
 
 def read_run_rows(record: RunRecord) -> list[dict[str, str]]:
     """Return the rows of a run as dicts of the cells in its file, with the name of the run."""
-    own = [dict(zip(CSV_COLUMNS, line, strict=True)) for line in read_run_lines(record)]
-    return [{**row, "run": record.name} for row in own]
+    rows = []
+    for line in read_run_lines(record):
+        rows.append({**dict(zip(CSV_COLUMNS, line, strict=True)), "run": record.name})
+    return rows
 
 
 def _until_changed(read: Callable[[Path], Value]) -> Callable[[Path], Value]:
     """Cache what a function reads from a file, until the file changes."""
 
     @lru_cache(maxsize=8)
-    def cached(path: Path, state: tuple[int, ...]) -> Value:
+    def cached(path: Path, modification: tuple[int, ...]) -> Value:
         return read(path)
 
     def read_if_changed(path: Path) -> Value:
-        return cached(path, _state_of(path))
+        return cached(path, _modification(path))
 
     return read_if_changed
 
 
-def _state_of(path: Path) -> tuple[int, ...]:
+def _modification(path: Path) -> tuple[int, ...]:
     """Return a key of a file and its last change."""
     if not path.exists():
         return ()

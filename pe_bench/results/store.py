@@ -127,15 +127,15 @@ def records_of_export(content: Mapping[str, Any], folder: Path) -> list[RunRecor
     records = []
     for table in read_as(_Export, content)["tables"]:
         for run in table["runs"]:
-            own = {**table["shared"], **run}
+            fields = {**table["shared"], **run}
             try:
-                encoding = read_as(Label, own.get("encoding"))
+                encoding = read_as(Label, fields.get("encoding"))
                 described = table.get("described", {}).get(encoding, {})
-                name = read_as(FileName, own.get("run"))
-                own["described"] = described
-                records.append(RunRecord.from_json(own, folder, name=name, exported=True))
+                name = read_as(FileName, fields.get("run"))
+                fields["described"] = described
+                records.append(RunRecord.from_json(fields, folder, name=name, exported=True))
             except WrongError as error:
-                labels = [str(own.get(key))[:100] for key in ("task", "encoding", "run")]
+                labels = [str(fields.get(key))[:100] for key in ("task", "encoding", "run")]
                 reason = f"{folder / EXPORTED}: {'/'.join(labels)} is not the record of a run"
                 reason = f"{reason} ({error}): export it again, or remove this one"
                 records.append(_damaged(reason, folder, labels, exported=True))
@@ -161,8 +161,8 @@ def latest_copies(records: Iterable[RunRecord]) -> list[RunRecord]:
     """
     found: dict[RunKey, RunRecord] = {}
     for record in records:
-        known = found.setdefault(key_of(record), record)
-        if _precedence(record) > _precedence(known):
+        latest = found.setdefault(key_of(record), record)
+        if _precedence(record) > _precedence(latest):
             found[key_of(record)] = record
     return list(found.values())
 
@@ -172,35 +172,36 @@ def _precedence(record: RunRecord) -> tuple[bool, tuple[int, str]]:
     return record.status == "done", record.age
 
 
-def find_run(what: str, results: Path) -> RunRecord:
+def find_run(query: str, results: Path) -> RunRecord:
     """Return the record of a run that the user names.
 
     Args:
-        what: folder of the run, or "encoding/task/seed", where the last part is a number or the
+        query: folder of the run, or "encoding/task/seed", where the last part is a number or the
             name of the run.
         results: results folder to search, including its exports.
 
     Raises:
         InputError: there is no such run, there are several, or it is damaged.
     """
-    folder = Path(what)
+    folder = Path(query)
     if (folder / RECORD).exists():
         found = [read_record(folder.resolve())]
     else:
         records = read_records(results)
-        found = latest_copies(one for one in records if what.strip("/") in _names_of(one))
+        found = latest_copies(one for one in records if query.strip("/") in _names_of(one))
         if not found:
             raise InputError(
-                f"there is no run '{what}' in {results}: give its folder, or encoding/task/seed"
+                f"there is no run '{query}' in {results}: give its folder, or encoding/task/seed"
             )
     if len(found) > 1:
         names = ", ".join(f"{r.encoding}/{r.task}/{r.name} of {r.finished}" for r in found)
-        raise InputError(f"'{what}' matches several runs: {names}; write one of them")
+        raise InputError(f"'{query}' matches several runs: {names}; write one of them")
     if found[0].status == "damaged":
         raise InputError(f"{found[0].reason}")
     return found[0]
 
 
 def _names_of(record: RunRecord) -> list[str]:
-    last = (str(record.seed), record.name)
-    return [f"{record.encoding}/{record.task}/{end}" for end in last]
+    """Return the two names by which the user may name a run."""
+    run = f"{record.encoding}/{record.task}"
+    return [f"{run}/{record.seed}", f"{run}/{record.name}"]

@@ -177,9 +177,9 @@ def test_a_trial_that_diverges_is_a_result_and_a_crash_is_none(
     arguments = (run.resolved, "copy", CHOICE, 1000, 0.75)
     if isinstance(cause or error, KeyError):
         with pytest.raises(type(error)):
-            run.phases._try(*arguments)
+            run.phases._try_candidate(*arguments)
     else:
-        assert run.phases._try(*arguments) == Trial(loss=None, stopped="diverged")
+        assert run.phases._try_candidate(*arguments) == Trial(loss=None, stopped="diverged")
 
 
 @pytest.mark.parametrize("later", [False, True])

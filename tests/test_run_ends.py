@@ -72,7 +72,7 @@ def test_a_death_is_recorded_and_known_to_other_commands(tmp_path: Path) -> None
     assert (record.status, record.reason) == ("failed", "ProcessDied: killed")
     assert run.execute(begun=begins_never, since=LONG_AGO) == outcome
     for since in (None, datetime.now(UTC)):  # a failure before the command is tried again
-        assert run._recall(begins_never, since) is None
+        assert run._find_outcome(begins_never, since) is None
 
 
 def test_a_run_recalls_the_first_line_of_a_failure(
@@ -82,7 +82,7 @@ def test_a_run_recalls_the_first_line_of_a_failure(
     failures = Failures(run.title)
     failures.add("copy", ZeroDivisionError("first"))
     failures.add("reverse", InputError("second"))
-    failed = run._failed(failures)
+    failed = run._record_failure(failures)
     first, second = failures.causes
     assert first.startswith("copy: ZeroDivisionError: first") and second == "reverse: second"
     assert failed.complaints == (f"{run.title}: reverse: second",) and failed.cause == first
@@ -90,7 +90,7 @@ def test_a_run_recalls_the_first_line_of_a_failure(
     assert record.reason == f"{first}\n{second}"
     assert record.traceback and "first" in record.traceback and "second" not in record.traceback
     capsys.readouterr()
-    recalled = run._recall(begins_never, LONG_AGO)
+    recalled = run._find_outcome(begins_never, LONG_AGO)
     assert recalled == Outcome(run.title, "failed", (), run.folder, first)
     assert capsys.readouterr().out == f"{run.title}: failed in another process, {first}\n"
 

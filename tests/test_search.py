@@ -376,7 +376,7 @@ def test_training_goes_on_after_a_look_at_held_out_batches(
     monkeypatch.setattr("pe_bench.runs.phases.held_out_loss", held_out)
     task = cast(ResolvedTask, SimpleNamespace(train=TrainConfig(steps=10)))
     phases = Phases(cast(Any, None), Path(), "cpu", "fp32")
-    trial = phases._try(task, None, LOW, 1000, None)
+    trial = phases._try_candidate(task, None, LOW, 1000, None)
     assert looks == [True]
     assert trial == Trial(0.75, 0.25, 1.5, 10, SOLVED / 3, "")
 

@@ -115,7 +115,7 @@ class Phases:
         with saving(folder):
             folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / "lock", title), classified(subset, batches):
-            self._keep_start(task, subset, seed)
+            self._mark_start(task, subset, seed)
             result = ensure_trained(
                 training,
                 self._store(folder, identity, task),
@@ -142,7 +142,7 @@ class Phases:
 
         subset, seed = phase.subset, phase.seed
         choice = Candidate(phase.lr, phase.value)
-        phases, task = self._find(task, phase)
+        phases, task = self._find_phase(task, phase)
         model = task.make_model(with_choice(phases.encoding, choice), seed)
         batches = BatchStream(task, subset, seed)
         config = replace(task.train, lr=choice.lr)
@@ -150,7 +150,7 @@ class Phases:
         training = Training(model, batches, config, seed, self.device, self.precision)
         join_training(training, store, group=group, resumes=phase.resumes)
 
-    def _find(self, task: ResolvedTask, phase: PhaseMessage) -> "tuple[Phases, ResolvedTask]":
+    def _find_phase(self, task: ResolvedTask, phase: PhaseMessage) -> "tuple[Phases, ResolvedTask]":
         """Return the `Phases` and the task that a phase belongs to.
 
         Raises:
@@ -207,7 +207,7 @@ class Phases:
 
         return weights
 
-    def _keep_start(self, task: ResolvedTask, subset: str | None, seed: int) -> None:
+    def _mark_start(self, task: ResolvedTask, subset: str | None, seed: int) -> None:
         """Mark the checkpoint that a phase starts from: records of runs name it, so it is kept."""
         start = self.start_task(task)
         if start is None:
@@ -294,7 +294,7 @@ class Phases:
         values = values_to_try(self.encoding, search.task)
 
         def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:
-            return self._try(search.task, subset, candidate, seed, best)
+            return self._try_candidate(search.task, subset, candidate, seed, best)
 
         try:
             best = search.choose(subset, values, attempt, default=start_choice.value)
@@ -308,7 +308,7 @@ class Phases:
                 shutil.rmtree(folder, ignore_errors=True)
         return best
 
-    def _try(
+    def _try_candidate(
         self,
         task: ResolvedTask,
         subset: str | None,

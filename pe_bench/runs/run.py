@@ -135,9 +135,9 @@ class Run:
         self.files.make()
         try:
             with hold(self.folder / "lock", timeout=0):
-                done = self._recall(begun, since)
-                if done is not None:
-                    return done
+                outcome = self._find_outcome(begun, since)
+                if outcome is not None:
+                    return outcome
                 with self.files.executing(), as_exception():
                     return self._execute(begun)
         except Timeout:
@@ -147,7 +147,7 @@ class Run:
         except CRASHES as error:
             failures = Failures(self.title)
             failures.add("", error)
-            return self._failed(failures)
+            return self._record_failure(failures)
 
     def record_death(self, reason: str) -> Outcome:
         """Record that the process of the run has died."""
@@ -155,10 +155,10 @@ class Run:
         failures.add("", ProcessDied(reason))
         held = hold(self.folder / "lock", timeout=5)
         with contextlib.suppress(Timeout), held, self.files.executing():  # removes the mark
-            return self._failed(failures)
+            return self._record_failure(failures)
         return Outcome(self.title, "failed", (), self.folder, failures.cause)
 
-    def _recall(self, begun: Callable[[], None], since: datetime | None) -> Outcome | None:
+    def _find_outcome(self, begun: Callable[[], None], since: datetime | None) -> Outcome | None:
         """Return the outcome of a finished run; None if subsets are still to be measured."""
         if self.files.is_finished(self.resolved.task.subsets):
             if self.missing_models():
@@ -177,6 +177,7 @@ class Run:
         return None
 
     def _execute(self, begun: Callable[[], None]) -> Outcome:
+        """Reuse the numbers of a run with the same models, or measure the missing subsets."""
         begun()
         if self.limit:
             self.limit.start()
@@ -188,12 +189,12 @@ class Run:
         fault = find_fault(self.encoding)
         if fault:
             failures.add("", InputError(fault))
-            return self._failed(failures)
+            return self._record_failure(failures)
         costs = self._measure_all(failures)
-        found = self._summarize(tuple(costs), failures)
+        evaluation = self._summarize(tuple(costs), failures)
         if failures.errors:
-            return self._failed(failures, found, **self._describe(costs))
-        return self._finish(costs, found)
+            return self._record_failure(failures, evaluation, **self._describe(costs))
+        return self._finish(costs, evaluation)
 
     def _reuse(self, same: RunRecord) -> Outcome:
         """Record the numbers of a run that has the same models under another search."""
@@ -263,7 +264,8 @@ class Run:
                 failures.add("summary", error)
         return Evaluation([*measured.rows, *summary], items=measured.items)
 
-    def _finish(self, costs: Mapping[str, Mapping[str, Any]], found: Evaluation) -> Outcome:
+    def _finish(self, costs: Mapping[str, Mapping[str, Any]], evaluation: Evaluation) -> Outcome:
+        """Record the numbers of all subsets, and remove files that served only to measure them."""
         self._keep_models()
         self.files.remove_work()
         model = self.resolved.make_empty(self.encoding)
@@ -272,7 +274,7 @@ class Run:
         models = identify_models(self.resolved, self.phases, self.seed)
         self._record(
             "done",
-            found,
+            evaluation,
             parameters=parameters,
             encoding_parameters=encoding_parameters,
             pretraining=find_pretraining(self.resolved, self.phases, self.seed),
@@ -321,9 +323,12 @@ class Run:
                 drop_weights(cache / CHECKPOINTS / identity)
         limit_weights(cache)
 
-    def _failed(self, failures: Failures, found: Evaluation | None = None, **more: Any) -> Outcome:
+    def _record_failure(
+        self, failures: Failures, evaluation: Evaluation | None = None, **fields: Any
+    ) -> Outcome:
+        """Record a failure, with the results so far; `fields` are further ones of the record."""
         reason = "\n".join(failures.causes)
-        self._record("failed", found, reason=reason, traceback=failures.traceback, **more)
+        self._record("failed", evaluation, reason=reason, traceback=failures.traceback, **fields)
         return Outcome(self.title, "failed", failures.complaints, self.folder, failures.cause)
 
     def _measure(self, subset: str) -> dict[str, Any]:
@@ -334,28 +339,30 @@ class Run:
         model, trained = self.phases.train(self.resolved, phase, self.seed, folder=folder)
         if phase in self.missing_models():  # kept now: reading a large model again takes long
             self._keep(model, phase)
-        found, seconds = evaluate(
+        evaluation, seconds = evaluate(
             model, task, subset, self.seed, self.files, self.precision, self.limit
         )
-        check_rows(found.rows, task.metrics)
+        check_rows(evaluation.rows, task.metrics)
         cost = {
             "training": trained.cost(),
             "evaluation_seconds": round(seconds, 3),
             "peak_memory_bytes": environment.peak_memory(self.device),
-            "notes": found.notes,
+            "notes": evaluation.notes,
         }
-        for note in found.notes:
+        for note in evaluation.notes:
             info(note)
         curves = find_curves(self.resolved, self.phases, phase, self.seed, trained)
-        self.files.write_subset(subset, found.rows, found.items, cost, curves)
+        self.files.write_subset(subset, evaluation.rows, evaluation.items, cost, curves)
         return cost
 
-    def _record(self, status: RunStatus, found: Evaluation | None = None, **more: Any) -> None:
-        """Write rows and items, and then the record of the run."""
+    def _record(
+        self, status: RunStatus, evaluation: Evaluation | None = None, **fields: Any
+    ) -> None:
+        """Write rows and items, and then the record of the run, with further fields."""
         record = make_record(
-            status, self.resolved, self.phases, self.seed, self.files.next_order(), **more
+            status, self.resolved, self.phases, self.seed, self.files.next_order(), **fields
         )
-        self.files.write(record, found)
+        self.files.write(record, evaluation)
 
     def _describe(self, costs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """Return the total cost of the measured subsets."""

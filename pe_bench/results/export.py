@@ -57,15 +57,15 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
     kept: list[RunRecord] = []
     for record in records:
         try:
-            own, own_curves = read_run_items(record), read_run_curves(record)
+            run_items, run_curves = read_run_items(record), read_run_curves(record)
         except InputError as error:
             report_problem(f"{error}; its run is left out")
             continue
         kept.append(record)
-        items += [replace(cell, values=shorten(cell.values)) for cell in own]
+        items += [replace(cell, values=shorten(cell.values)) for cell in run_items]
         for name, value in zip(labels, key_of(record), strict=True):
-            labels[name] += [value] * len(own)
-        for of_run, curve in own_curves.items():
+            labels[name] += [value] * len(run_items)
+        for of_run, curve in run_curves.items():
             curves[*key_of(record), *of_run] = _shorten_curve(curve)
     files = [folder / EXPORTED, folder / PACKED_ROWS, folder / ITEMS]
     rows = [row for record in kept for row in read_run_rows(record)]
@@ -109,10 +109,10 @@ def _shared(records: Sequence[RunRecord]) -> dict[str, Any]:
                 same[name] = value
         same.pop("run", None)
         same.pop("described", None)
-        described = {one["encoding"]: one["described"] for one in contents if one["described"]}
+        described = {run["encoding"]: run["described"] for run in contents if run["described"]}
         left_out = {*same, "described"}  # descriptions are stored per encoding, not per seed
         runs = []
-        for one in contents:
-            runs.append({name: v for name, v in one.items() if name not in left_out})
+        for run in contents:
+            runs.append({name: v for name, v in run.items() if name not in left_out})
         tables.append({"shared": same, "described": described, "runs": runs})
     return {"tables": tables}

@@ -60,11 +60,11 @@ def _same_rows(first: Path, second: Path) -> bool:
     if sum_of(first) == sum_of(second):
         return True
     try:
-        lines, others = read_lines(first), read_lines(second)
+        lines, other_lines = read_lines(first), read_lines(second)
     except InputError:
         return False
     cells = [cell for line in lines for cell in line]
-    other_cells = [cell for line in others for cell in line]
+    other_cells = [cell for line in other_lines for cell in line]
     return len(cells) == len(other_cells) and all(map(_same_cell, cells, other_cells))
 
 

@@ -51,28 +51,28 @@ def restore_tuning(record: RunRecord, target: Path) -> list[str]:
 def add_choices(content: Mapping[str, Any], source: Path, copy: Path) -> str:
     """Add choices that do not exist yet; return a sentence if they contradict existing ones."""
     try:
-        there = read_sealed(copy, owner=copy.stem, kind=SearchJson)
+        existing = read_sealed(copy, owner=copy.stem, kind=SearchJson)
     except FileNotFoundError:
-        there = {}
+        existing = {}
     except (DamagedError, InputError) as error:
         return f"{error}: run it again, or remove it"
-    rates, others = content.get("lr", {}), there.get("lr", {})
-    common = rates.keys() & others.keys()
-    if any(rates[phase] != others[phase] for phase in common):
+    rates, existing_rates = content.get("lr", {}), existing.get("lr", {})
+    common = rates.keys() & existing_rates.keys()
+    if any(rates[phase] != existing_rates[phase] for phase in common):
         return (
             f"{content['encoding']} · {content['task']}: other learning rates were chosen in "
-            f"{source} ({_show(rates)}) than in {copy} ({_show(others)}), which stay: their runs "
-            "do not belong in one table"
+            f"{source} ({_show(rates)}) than in {copy} ({_show(existing_rates)}), which stay: "
+            "their runs do not belong in one table"
         )
-    known = [_identity_of(trial) for trial in there.get("tried", [])]
-    more = [trial for trial in content.get("tried", []) if _identity_of(trial) not in known]
-    if more or len(common) < len(rates):
+    known = [_identity_of(trial) for trial in existing.get("tried", [])]
+    new = [trial for trial in content.get("tried", []) if _identity_of(trial) not in known]
+    if new or len(common) < len(rates):
         # All mappings in the file are keyed by phase.
         by_phase = {}
         for name, value in content.items():
             if isinstance(value, dict):
-                by_phase[name] = {**value, **there.get(name, {})}
-        tried = [*there.get("tried", []), *more]
+                by_phase[name] = {**value, **existing.get(name, {})}
+        tried = [*existing.get("tried", []), *new]
         write_sealed(copy, {**content, **by_phase, "tried": tried}, owner=copy.stem)
     return ""
 

@@ -66,21 +66,23 @@ def differing_rows(
 
 def describe_difference(first: RunRecord, second: RunRecord) -> str:
     """Describe how the results of two runs differ, as the end of a sentence; empty: not at all."""
-    one, two = rows_by_key(first), rows_by_key(second)
+    first_rows, second_rows = rows_by_key(first), rows_by_key(second)
     changed = []
     lacking = 0
-    for row in differing_rows(one, two):
+    for row in differing_rows(first_rows, second_rows):
         if row.first is None or row.second is None:
             lacking += 1
         else:
             changed.append((row.key, row.first["value"], row.second["value"]))
     if lacking:
-        return f"only one of them has {lacking} of {len(one.keys() | two.keys())} rows"
+        count = len(first_rows.keys() | second_rows.keys())
+        return f"only one of them has {lacking} of {count} rows"
     if changed:
         (subset, metric, length, second_axis), *values = changed[0]
         name = " ".join(filter(None, (subset, length, second_axis, metric)))
         return (
-            f"{len(changed)} of {len(one)} rows differ, the first is {name}: {' and '.join(values)}"
+            f"{len(changed)} of {len(first_rows)} rows differ, the first is {name}: "
+            f"{' and '.join(values)}"
         )
     items = _rounded_items(first), _rounded_items(second)
     return "scores of items differ" if all(items) and items[0] != items[1] else ""

@@ -201,11 +201,11 @@ class Run:
         info(f"{self.title}: has the same models as {same.name} and takes over its numbers")
         self._keep_models()
         self.files.remove_work()
-        own = make_record(
+        record = make_record(
             "done", self.resolved, self.phases, self.seed, self.files.next_order(),
             models=identify_models(self.resolved, self.phases, self.seed),
         )  # fmt: skip
-        self.files.copy_numbers_of(with_numbers_of(own, same), same)
+        self.files.copy_numbers_of(with_numbers_of(record, same), same)
         return Outcome(self.title, "done", (), self.folder)
 
     def skip(self, reason: str, *, complain: bool = True) -> Outcome:

@@ -36,6 +36,7 @@ LAYERS = 4  # of the models with updates in some layers only
 DEEPER = (3,)  # layers of the models that compare depths with those of the preset
 BLOCK = "tape against rope"
 TUNED, EQUAL_RATES, BY_LAYER = "ablations", "ablations at equal rates", "ablations by layer"
+ON_ADDITION = "ablations on addition"
 SETTINGS = "mqar in other settings"
 FAR = Headline("accuracy", "far")
 EXTENDED = "extension"
@@ -75,13 +76,15 @@ def read_main_set() -> Mean:
 
 def read_ablations() -> dict[str, list[Table]]:
     """Return the tables of results/tape with models trained from scratch, by their block."""
-    found: dict[str, list[Table]] = {TUNED: [], EQUAL_RATES: [], BY_LAYER: []}
+    found: dict[str, list[Table]] = {TUNED: [], EQUAL_RATES: [], ON_ADDITION: [], BY_LAYER: []}
     for table in read_tables(ROOT / "results" / "tape"):
         settings = table.about.settings
         if table.about.adaptation is not None:
             continue
         if not settings.get("tune"):
             found[EQUAL_RATES].append(table)
+        elif table.about.task == "addition":
+            found[ON_ADDITION].append(table)
         elif layers_of(table) == LAYERS:
             found[BY_LAYER].append(table)
         elif layers_of(table) not in DEEPER:

@@ -267,6 +267,25 @@ def test_what_the_page_says_about_recall(
     assert learned == dict.fromkeys((*ablated, "rope"), 4)
 
 
+def test_what_the_page_says_about_the_ablations_on_addition(
+    page: ModuleType, ablations: dict[str, list[Table]]
+) -> None:
+    (addition,) = ablations[page.ON_ADDITION]
+    found = differences(addition)
+    assert not [one for one in found.values() if one.significant]
+    assert not [one for one in compare_table(addition, "rope").to_reference if one.significant]
+    assert addition.ranking.names[0] == "tape-ablations:mixing=all"
+    assert max(addition.ranking.means.values()) - (addition.ranking.best_baseline or 0) < 9
+    one = found["mixing=all"]
+    mixed, full = means_of(addition, "mixing=all", "tape")
+    assert (
+        f"{mixed} % against {full} % for `tape`, a difference of {one.value:.1f} points "
+        f"(p = {one.p_value:.3f} after correction)"
+    ) in page_text()
+    assert rates(addition)["3e-3"] == {"mixing=channels"} and len(rates(addition)["1e-3"]) == 6
+    assert all(addition.learned(name) == addition.seeds(name) == 5 for name in addition.encodings)
+
+
 def rates(table: Table) -> dict[str, set[str]]:
     """Return the encodings, or the options of an ablation, for which a rate was chosen."""
     found: dict[str, set[str]] = {}

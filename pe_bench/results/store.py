@@ -191,7 +191,8 @@ def find_run(query: str, results: Path) -> RunRecord:
         found = latest_copies(one for one in records if query.strip("/") in _names_of(one))
         if not found:
             raise InputError(
-                f"there is no run '{query}' in {results}: give its folder, or encoding/task/seed"
+                f"there is no run '{query}' in {results}: give its folder, or encoding/task/seed, "
+                "such as rope/mqar/0"
             )
     if len(found) > 1:
         names = ", ".join(f"{r.encoding}/{r.task}/{r.name} of {r.finished}" for r in found)
@@ -202,6 +203,6 @@ def find_run(query: str, results: Path) -> RunRecord:
 
 
 def _names_of(record: RunRecord) -> list[str]:
-    """Return the two names by which the user may name a run."""
-    run = f"{record.encoding}/{record.task}"
-    return [f"{run}/{record.seed}", f"{run}/{record.name}"]
+    """Return the names by which the user may name a run."""
+    ends = (f"{record.seed}", f"seed{record.seed}", record.name)
+    return [f"{record.encoding}/{record.task}/{end}" for end in ends]

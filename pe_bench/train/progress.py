@@ -1,4 +1,4 @@
-"""How far a training is: its steps, time and memory, what is shown of it, and when it is saved."""
+"""Progress of a training: steps, time and memory, the shown loss, and saving at intervals."""
 
 import time
 from collections.abc import Callable
@@ -74,7 +74,7 @@ class Report:
         log: losses of the training.
         rate: index of a step -> its learning rate.
         bar: progress bar.
-        logger: gets the points; None: nobody does.
+        logger: gets the points; None: there is no logger.
         shows_loss: whether the bar shows the loss during training.
     """
 

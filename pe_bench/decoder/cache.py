@@ -1,44 +1,18 @@
 """The KV cache, for any encoding and for rows of unequal length."""
 
 import copy
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.visibility import EVERYTHING, Visibility
 
 COLUMNS = {"cuda": 256}
 """Reads are rounded up to a multiple of this, because each new shape needs a new kernel plan."""
-
-
-def check_evaluation(training: bool, what: str) -> None:
-    """Check that a model is in evaluation mode, where all steps have the same random positions.
-
-    Args:
-        training: whether the model is in training mode.
-        what: beginning of the message, such as "a cache needs".
-
-    Raises:
-        InputError: the model is in training mode.
-    """
-    if training:
-        raise InputError(f"{what} evaluation mode: call model.eval() first")
-
-
-def check_cache_mode(kinds: Sequence[Encoding]) -> None:
-    """Check that the encodings of a model with a cache do not draw other positions at each step.
-
-    Raises:
-        InputError: an encoding that draws positions in training is in training mode.
-    """
-    for kind in kinds:
-        if kind.overrides("draw_positions") or kind.train_positions != "contiguous":
-            check_evaluation(kind.training, "a cache needs")
 
 
 class Cache:

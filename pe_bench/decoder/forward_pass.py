@@ -7,9 +7,10 @@ from torch import Tensor
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.block import Attention, AttentionOutput, Context
-from pe_bench.decoder.cache import Cache, check_cache_mode
+from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.documents import Documents
-from pe_bench.decoder.token_positions import check_tokens, find_positions
+from pe_bench.decoder.pass_checks import check_pass
+from pe_bench.decoder.token_positions import find_positions
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.positions import State
@@ -174,9 +175,8 @@ def _check(
     Raises:
         InputError: they do not fit.
     """
-    check_tokens(tokens)
+    check_pass(encoding, tokens, cache)
     if cache is not None:
-        check_cache_mode(encoding.layer_kinds)
         uncached = _name_uncached(encoding.layer_kinds)
         if uncached is not None:
             raise InputError(

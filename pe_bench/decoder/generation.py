@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from pe_bench.config import IGNORE, check_ids
-from pe_bench.decoder.cache import Cache, check_evaluation
+from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.oom_retry import retry_in_halves
+from pe_bench.decoder.pass_checks import check_evaluation
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 

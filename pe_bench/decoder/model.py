@@ -15,13 +15,14 @@ from pe_bench.config import ModelConfig
 from pe_bench.decoder import hooks
 from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.block import Block, Context, run_block, run_checkpointed
-from pe_bench.decoder.cache import Cache, check_cache_mode, check_evaluation
+from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
 from pe_bench.decoder.layer_checks import check_layers
 from pe_bench.decoder.losses import next_token_losses
 from pe_bench.decoder.norms import make_norm
 from pe_bench.decoder.oom_retry import retry_in_halves
-from pe_bench.decoder.token_positions import check_tokens, find_positions
+from pe_bench.decoder.pass_checks import check_evaluation, check_pass
+from pe_bench.decoder.token_positions import find_positions
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 
@@ -207,9 +208,7 @@ class Decoder(nn.Module):
         final_lengths: Tensor | None,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
-        check_tokens(tokens)
-        if cache is not None:
-            check_cache_mode(self.encoding.layer_kinds)
+        check_pass(self.encoding, tokens, cache)
         index, tokens_so_far = (None, tokens) if cache is None else cache.begin(tokens)
         if cache is not None:
             final_lengths = cache.final_lengths

@@ -10,16 +10,6 @@ from pe_bench.errors import InputError
 from pe_bench.positions import Positions
 
 
-def check_tokens(tokens: Tensor) -> None:
-    """Check the shape of token ids.
-
-    Raises:
-        InputError: they are not (B, T), or not whole numbers.
-    """
-    if tokens.dim() != 2 or tokens.is_floating_point():
-        raise InputError(f"tokens are ids of shape (B, T), not {tuple(tokens.shape)}")
-
-
 def find_positions(
     encoding: Encoding,
     tokens: Tensor,

@@ -9,8 +9,8 @@ from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.block import Attention, AttentionOutput, Context
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.documents import Documents
+from pe_bench.decoder.layer_kinds import begin_positions, embed_and_prepare
 from pe_bench.decoder.pass_checks import check_pass
-from pe_bench.decoder.token_positions import find_positions
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.positions import State
@@ -40,32 +40,22 @@ class ForwardPass:
         self._ready = not encoding.overrides("embed")
         self._states: dict[int, State] = {}  # by layer
         self._last: tuple[int, Encoding, Tensor | None] | None = None
-        given = None
         if position_ids is not None:
             self.documents = Documents(position_ids.to(tokens.device).expand(tokens.shape))
-            given = self.documents.ids
+            position_ids = self.documents.ids
             final_lengths = self.documents.lengths.cpu()
             tokens = self.documents.split(tokens)
-        index, so_far, length = None, tokens, tokens.shape[1]
-        if cache is not None:
-            index, so_far = cache.begin(tokens)
-            length, final_lengths = cache.longest, cache.final_lengths
-        self._contexts: list[Context] = []
-        for each in encoding.layer_kinds:
-            positions = find_positions(each, so_far, length, given, index, final_lengths)
-            self._contexts.append(Context(positions, cache, backend, trace=None))
+        self._positions = begin_positions(encoding, tokens, cache, position_ids, final_lengths)
+        self._backend = backend
 
     def embed(self, x: Tensor) -> Tensor:
         """Apply the encoding to token embeddings, and prepare its states: (B, T, C) -> (B, T, C).
 
         Call it once, before the first layer.
         """
-        rows = self._split(x)
-        layer_kinds = self.encoding.layer_kinds
-        for each, context in zip(layer_kinds, self._contexts, strict=True):
-            rows = hooks.embed(each, rows, context.positions)
-        for kind, (each, context) in enumerate(zip(layer_kinds, self._contexts, strict=True)):
-            self._states[self._first(kind)] = hooks.prepare(each, rows, context.positions)
+        rows, states = embed_and_prepare(self.encoding, self._split(x), self._positions)
+        for kind, state in enumerate(states):
+            self._states[self._first(kind)] = state
         self._ready = True
         return self._join(rows)
 
@@ -93,7 +83,7 @@ class ForwardPass:
                 "after the MLP of each layer"
             )
         state = self._states.get(layer, self._states.get(first))
-        context = self._contexts[kind]
+        context = Context(self._positions[kind], self.cache, self._backend, trace=None)
         attended: AttentionOutput = attention(self._split(x), encoding, state, context)
         self._last = layer, encoding, attended.extra
         return self._join(attended.tokens)

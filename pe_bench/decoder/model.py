@@ -18,11 +18,11 @@ from pe_bench.decoder.block import Block, Context, run_block, run_checkpointed
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
 from pe_bench.decoder.layer_checks import check_layers
+from pe_bench.decoder.layer_kinds import begin_positions, embed_and_prepare
 from pe_bench.decoder.losses import next_token_losses
 from pe_bench.decoder.norms import make_norm
 from pe_bench.decoder.oom_retry import retry_in_halves
 from pe_bench.decoder.pass_checks import check_evaluation, check_pass
-from pe_bench.decoder.token_positions import find_positions
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 
@@ -209,21 +209,13 @@ class Decoder(nn.Module):
         weights: list[Tensor] | None = None,
     ) -> Tensor:
         check_pass(self.encoding, tokens, cache)
-        index, tokens_so_far = (None, tokens) if cache is None else cache.begin(tokens)
-        if cache is not None:
-            final_lengths = cache.final_lengths
-        length = tokens.shape[1] if cache is None else cache.longest
         x = self.embed_tokens(tokens)  # (B, T, C)
         if self.config.block.embedding_scale != 1:  # rounded to the dtype, as in transformers
             x = x * x.new_tensor(self.config.block.embedding_scale)
+        of_kinds = begin_positions(self.encoding, tokens, cache, positions, final_lengths)
+        x, states = embed_and_prepare(self.encoding, x, of_kinds)  # (B, T, C)
         group = self.group_length if self.training else None
-        contexts = []
-        for each in self.encoding.layer_kinds:
-            where = find_positions(each, tokens_so_far, length, positions, index, final_lengths)
-            contexts.append(Context(where, cache, backend, trace, group, weights))
-            x = hooks.embed(each, x, where)  # (B, T, C)
-        pairs = zip(self.encoding.layer_kinds, contexts, strict=True)
-        states = [hooks.prepare(each, x, context.positions) for each, context in pairs]
+        contexts = [Context(one, cache, backend, trace, group, weights) for one in of_kinds]
         recompute = self.recompute and self.training and torch.is_grad_enabled()
         run = run_checkpointed if recompute and cache is None and trace is None else run_block
         for module in self.layers:

@@ -12,7 +12,7 @@ from pe_bench.decoder.block import Attention, AttentionOutput, Context
 from pe_bench.decoder.forward_pass import ForwardPass
 from pe_bench.decoder.layer_checks import check_layers
 from pe_bench.decoder.model import MakeEncoding, make_in_float32
-from pe_bench.decoder.token_positions import check_position_ids
+from pe_bench.decoder.token_positions import find_positions
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State
@@ -157,10 +157,4 @@ class AttentionLayer(nn.Module):
                 f"tokens are {tuple(tokens.shape)}, but must be {tuple(x.shape[:2])}, one id for "
                 "each vector of x"
             )
-        ids = hooks.position_ids(self.encoding, tokens)  # (B or 1, T) or (B or 1, T, K)
-        drawn = hooks.draw_positions(self.encoding, ids, torch.full((len(x),), x.shape[1]))
-        is_arange = drawn is ids and not self.encoding.overrides("positions")
-        if drawn is ids or ids.is_cpu:  # reading drawn ids on a GPU would synchronise with it
-            last = x.shape[1] - 1 if is_arange else None
-            check_position_ids(self.encoding.max_position, drawn, last)
-        return Positions(drawn, drawn, is_arange=is_arange)
+        return find_positions(self.encoding, tokens)

@@ -13,18 +13,18 @@ from pe_bench.positions import Positions
 def find_positions(
     encoding: Encoding,
     tokens: Tensor,
-    length: int,
-    given: Tensor | None,
-    index: Tensor | None,
-    final_lengths: Tensor | None,
+    longest: int | None = None,
+    position_ids: Tensor | None = None,
+    index: Tensor | None = None,
+    final_lengths: Tensor | None = None,
 ) -> Positions:
     """Return the positions of the tokens so far.
 
     Args:
         encoding: the encoding, which computes position ids.
         tokens: (B, S) ids of all tokens so far.
-        length: length of the longest row.
-        given: (B or 1, S) position ids from the caller; None: the ids of the encoding.
+        longest: length of the longest row; None: S. (A cache may round S up.)
+        position_ids: (B or 1, longest) from the caller; None: the ids of the encoding.
         index: (B, T) indices of the new tokens; None: all are new.
         final_lengths: (B,) lengths of the finished rows; None: S.
 
@@ -32,34 +32,36 @@ def find_positions(
         InputError: a position id is negative or too large for the encoding, or an argument has the
             wrong shape.
     """
-    batch = len(tokens)
-    if given is not None:
-        if given.shape not in ((batch, length), (1, length)):
+    batch, length = tokens.shape
+    if longest is None:
+        longest = length
+    if position_ids is not None:
+        if position_ids.shape not in ((batch, longest), (1, longest)):
             raise InputError(
-                f"positions are {tuple(given.shape)}, but must be {(batch, length)} or "
-                f"{(1, length)}, one for each token so far"
+                f"positions are {tuple(position_ids.shape)}, but must be {(batch, longest)} or "
+                f"{(1, longest)}, one for each token so far"
             )
-        given = F.pad(given, (0, tokens.shape[1] - length))  # a cache may round S up
+        position_ids = F.pad(position_ids, (0, length - longest))
     if final_lengths is not None and final_lengths.shape != (batch,):
         raise InputError(
             f"final_lengths are {tuple(final_lengths.shape)}, but must be {(batch,)}, one for each "
             "row"
         )
-    own = hooks.position_ids(encoding, tokens)  # (B or 1, S) or (B or 1, S, K)
-    if given is not None:
-        ids, drawn, is_arange = _replace_ids(own, given), False, False
+    computed = hooks.position_ids(encoding, tokens)  # (B or 1, S) or (B or 1, S, K)
+    if position_ids is not None:
+        ids, drawn, is_arange = _replace_ids(computed, position_ids), False, False
     else:
         if final_lengths is None:
-            final_lengths = torch.full((len(tokens),), tokens.shape[1])
-        ids = hooks.draw_positions(encoding, own, final_lengths)
-        drawn = ids is not own
+            final_lengths = torch.full((batch,), length)
+        ids = hooks.draw_positions(encoding, computed, final_lengths)
+        drawn = ids is not computed
         is_arange = not drawn and not encoding.overrides("positions")  # 0, 1, 2, ...
     query = ids
     if index is not None:
         rows = torch.arange(len(index), device=index.device)[:, None]
         query = ids.expand(len(index), *ids.shape[1:])[rows, index]  # (B, T) or (B, T, K)
     if not drawn or ids.is_cpu:  # reading drawn ids on a GPU would synchronise with it
-        check_position_ids(encoding.max_position, query, length - 1 if is_arange else None)
+        check_position_ids(encoding.max_position, query, longest - 1 if is_arange else None)
     # `visible` is passed explicitly: torch.compile cannot trace a dataclass as a default value.
     all_arange = is_arange and index is None
     return Positions(query, ids, index, visible=encoding.visible, is_arange=all_arange)
@@ -90,11 +92,11 @@ def check_position_ids(limit: int | None, positions: Tensor, last: int | None) -
         )
 
 
-def _replace_ids(own: Tensor, given: Tensor) -> Tensor:
-    """Replace the ids of an encoding, or the first of several, by given ids (B or 1, S)."""
-    if own.dim() == 2:
-        return given
-    first = given[..., None]  # (B or 1, S, 1)
-    rest = own[..., 1:]  # (B or 1, S, K - 1)
-    rows = max(len(first), len(rest))
-    return torch.cat([first.expand(rows, -1, -1), rest.expand(rows, -1, -1)], dim=-1)
+def _replace_ids(computed: Tensor, position_ids: Tensor) -> Tensor:
+    """Replace the ids of an encoding, or the first of several, by ids (B or 1, S)."""
+    if computed.dim() == 2:
+        return position_ids
+    first = position_ids[..., None]  # (B or 1, S, 1)
+    others = computed[..., 1:]  # (B or 1, S, K - 1)
+    rows = max(len(first), len(others))
+    return torch.cat([first.expand(rows, -1, -1), others.expand(rows, -1, -1)], dim=-1)

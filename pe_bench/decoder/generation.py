@@ -134,10 +134,11 @@ def generate(
         return [[] for _ in prompts]
     if not model.encoding.prefix_consistent:
         choose = _chooser(sampling, model)
-        return _without_cache(model, prompts, max_new_tokens, end, choose)
+        return _generate_without_cache(model, prompts, max_new_tokens, end, choose)
 
     def of_rows(rows: slice) -> list[list[int]]:
-        return _with_cache(model, prompts[rows], max_new_tokens, end, _chooser(sampling, model))
+        choose = _chooser(sampling, model)  # a second attempt draws the same numbers
+        return _generate_with_cache(model, prompts[rows], max_new_tokens, end, choose)
 
     parts = retry_in_halves(of_rows, len(prompts))
     return [answer for part in parts for answer in part]
@@ -149,10 +150,10 @@ def _token_ids(tokens: Sequence[int], vocabulary: int) -> list[int]:
     Raises:
         InputError: an element is not an id of the vocabulary.
     """
-    given = tokens.tolist() if hasattr(tokens, "tolist") else tokens
-    if not isinstance(given, Sequence) or isinstance(given, str):
+    listed = tokens.tolist() if hasattr(tokens, "tolist") else tokens
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
         raise InputError("prompts and continuations must be lists of token ids")
-    ids = [token.item() if hasattr(token, "item") else token for token in given]
+    ids = [token.item() if hasattr(token, "item") else token for token in listed]
     if not all(isinstance(token, int) and not isinstance(token, bool) for token in ids):
         raise InputError("prompts and continuations consist of token ids, which are whole numbers")
     check_ids(ids, vocabulary, "a prompt or continuation")
@@ -173,24 +174,24 @@ def log_likelihoods(
     check_evaluation(model.training, "log_likelihoods needs")
     vocabulary = model.lm_head.out_features
     prompt = _token_ids(prompt, vocabulary)
-    continuations = [_token_ids(each, vocabulary) for each in continuations]
+    continuations = [_token_ids(ids, vocabulary) for ids in continuations]
     if not prompt:
         raise InputError("an empty prompt predicts nothing: begin it with BOS")
     if not continuations:
         return []
     if not model.encoding.prefix_consistent and len(continuations) > 1:  # without padding
-        return [log_likelihoods(model, prompt, [each])[0] for each in continuations]
+        return [log_likelihoods(model, prompt, [ids])[0] for ids in continuations]
     width = len(prompt) + max(map(len, continuations))
-    ids = torch.zeros(len(continuations), width, dtype=torch.long)
-    targets = torch.full((len(continuations), width - 1), IGNORE)
+    tokens = torch.zeros(len(continuations), width, dtype=torch.long)  # (B, T + 1)
+    targets = torch.full((len(continuations), width - 1), IGNORE)  # (B, T)
     for row, continuation in enumerate(continuations):
         end = len(prompt) + len(continuation)
-        ids[row, :end] = torch.tensor([*prompt, *continuation])
-        targets[row, len(prompt) - 1 : end - 1] = ids[row, len(prompt) : end]
+        tokens[row, :end] = torch.tensor([*prompt, *continuation])
+        targets[row, len(prompt) - 1 : end - 1] = tokens[row, len(prompt) : end]
     device = model.lm_head.weight.device
-    final_lengths = torch.tensor([len(prompt) + len(each) for each in continuations])
+    final_lengths = torch.tensor([len(prompt) + len(ids) for ids in continuations])
     losses = model.token_losses(
-        ids[:, :-1].to(device), targets.to(device), final_lengths=final_lengths
+        tokens[:, :-1].to(device), targets.to(device), final_lengths=final_lengths
     )
     wrong = losses.isnan().any(0).nonzero()
     if len(wrong):
@@ -199,7 +200,7 @@ def log_likelihoods(
     return nats
 
 
-def _with_cache(
+def _generate_with_cache(
     model: LanguageModel,
     prompts: Sequence[Sequence[int]],
     limit: int,
@@ -221,14 +222,14 @@ def _with_cache(
     cache.truncate(lengths)
     last = hidden[torch.arange(len(prompts), device=device), lengths - 1]  # (B, C)
     logits = model.logits(last)  # (B, vocab_size)
-    answers: list[Tensor] = []
+    answers: list[Tensor] = []  # for each step, (B,)
     finite: list[Tensor] = []  # for each step, (B,)
     done = torch.zeros(len(prompts), dtype=torch.bool, device=device)
     while True:
         new = choose(logits)  # (B,)
-        good = is_finite(logits, new) | done
-        finite.append(good)
-        new = new.masked_fill(done | ~good, end)
+        usable = is_finite(logits, new) | done  # (B,)
+        finite.append(usable)
+        new = new.masked_fill(done | ~usable, end)
         answers.append(new)
         done |= new == end
         if len(answers) == limit:
@@ -240,10 +241,10 @@ def _with_cache(
     if len(wrong):
         step, row = wrong[0].tolist()
         raise NotFiniteError(int(lengths[row]) + step)
-    return [_until(row, end) for row in torch.stack(answers, dim=1).tolist()]
+    return [_before_end(row, end) for row in torch.stack(answers, dim=1).tolist()]
 
 
-def _without_cache(
+def _generate_without_cache(
     model: LanguageModel,
     prompts: Sequence[Sequence[int]],
     limit: int,
@@ -271,11 +272,11 @@ def _without_cache(
             done |= new == end
             tokens = torch.cat([tokens, new[:, None]], dim=1)
         for row, ids in zip(rows, tokens[:, length:].tolist(), strict=True):
-            answers[row] = _until(ids, end)
+            answers[row] = _before_end(ids, end)
     return [answers[row] for row in range(len(prompts))]
 
 
-def _until(ids: list[int], end: int) -> list[int]:
+def _before_end(ids: list[int], end: int) -> list[int]:
     return ids[: ids.index(end)] if end in ids else ids
 
 

@@ -58,8 +58,8 @@ class Context:
             return self.remember(layer, "k", k), self.remember(layer, "v", v), positions
         k = self.cache.append_visible((layer, "k"), k, visible)
         v = self.cache.append_visible((layer, "v"), v, visible)
-        where = self.cache.slots(visible)
-        return k, v, positions if where is None else positions.with_keys(*where)
+        slots = self.cache.slots(visible)
+        return k, v, positions if slots is None else positions.with_keys(*slots)
 
 
 class AttentionOutput(NamedTuple):
@@ -231,9 +231,8 @@ def run_checkpointed(
     """
 
     def compute(x: Tensor, state: State) -> tuple[Tensor, State]:
-        own = replace(context, positions=context.positions.alone())
-        output: tuple[Tensor, State] = block(x, encoding, state, own)
-        return output
+        unshared = replace(context, positions=context.positions.alone())
+        return run_block(block, x, encoding, state, unshared)
 
-    found: tuple[Tensor, State] = checkpoint(compute, x, state, use_reentrant=False)
-    return found
+    output: tuple[Tensor, State] = checkpoint(compute, x, state, use_reentrant=False)
+    return output

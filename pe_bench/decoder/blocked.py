@@ -131,7 +131,7 @@ class RandomNumbers:
 
     @property
     def drawn(self) -> bool:
-        """Whether random numbers have been drawn since then."""
+        """Whether random numbers have been drawn since the states were read."""
         pairs = zip(self.states, self._read(), strict=True)
         return not all(torch.equal(before, after) for before, after in pairs)
 
@@ -162,7 +162,7 @@ class Sums:
             total = torch.zeros_like(self.inputs[i])
             self.totals[i] = total
         if i < len(TOKEN_AXIS):
-            total[block.part(i)] += gradient
+            total[block.slice_of(i)] += gradient
         else:
             total += gradient
 
@@ -186,7 +186,7 @@ class QueryBlock:
     seen: int
     hidden: Tensor
 
-    def part(self, i: int) -> tuple[Any, ...]:
+    def slice_of(self, i: int) -> tuple[Any, ...]:
         """Return the index of the block's slice of the i-th input."""
         tokens = self.rows if i == Q else self.keys
         if i == BY_DISTANCE:  # starts at distance 0
@@ -199,7 +199,7 @@ class QueryBlock:
         parts = list(inputs)
         for i in range(len(TOKEN_AXIS)):
             if inputs[i] is not None:
-                parts[i] = inputs[i][self.part(i)].detach()
+                parts[i] = inputs[i][self.slice_of(i)].detach()
                 if needed and needed[i] and i != V:
                     parts[i].requires_grad_()
         return parts
@@ -214,13 +214,13 @@ class QueryBlock:
             positions = replace(
                 part, features=features, prepared=prepared, is_reversed_suffix=in_order
             )
-        own = replace(terms, positions=positions, separable=separable, by_distance=by_distance)
+        terms = replace(terms, positions=positions, separable=separable, by_distance=by_distance)
         if by_distance is not None and not isinstance(self.keys, slice):
             distance = (self.queries[:, None] - self.keys).clamp(min=0)  # (t, s)
-            own = replace(own, by_distance=None, bias=lambda _: by_distance[None, :, distance])
+            terms = replace(terms, by_distance=None, bias=lambda _: by_distance[None, :, distance])
         if separable is None or terms.calls_hooks:
-            return unmasked_logits(q, k, own, reversed_queries=True)
-        scores = unmasked_logits(q, k, replace(own, separable=None), reversed_queries=True)
+            return unmasked_logits(q, k, terms, reversed_queries=True)
+        scores = unmasked_logits(q, k, replace(terms, separable=None), reversed_queries=True)
         return self._add_difference_(scores, separable, positions)
 
     def _add_difference_(self, scores: Tensor, c: Tensor, positions: Positions | None) -> Tensor:
@@ -239,8 +239,8 @@ class QueryBlock:
     def mask_(self, scores: Tensor) -> Tensor:
         """Set logits without a graph, (B, H, t, s), to -inf at masked keys, in place."""
         # The mask is the same for all heads. This takes a seventh of the time of masked_fill_.
-        most = torch.where(self.hidden, -torch.inf, torch.inf)  # (B or 1, 1, t, s - seen)
-        scores[..., self.seen :].clamp_max_(most)
+        bounds = torch.where(self.hidden, -torch.inf, torch.inf)  # (B or 1, 1, t, s - seen)
+        scores[..., self.seen :].clamp_max_(bounds)
         return scores
 
 
@@ -292,6 +292,6 @@ def _block(
 def _block_of_all_keys(rows: slice, queries: Tensor, keys: int, terms: LogitTerms) -> QueryBlock:
     """Return the block of queries, (t,), for keys in any order."""
     assert terms.positions is not None  # it has the columns of the keys
-    every = slice(0, keys)
-    hidden = ~terms.positions.part(queries, every).causal  # (B or 1, 1, t, S)
-    return QueryBlock(rows, queries, every, 0, hidden)
+    all_keys = slice(0, keys)
+    hidden = ~terms.positions.part(queries, all_keys).causal  # (B or 1, 1, t, S)
+    return QueryBlock(rows, queries, all_keys, 0, hidden)

@@ -48,10 +48,10 @@ class AttentionLayers(nn.Module):
         first = make_in_float32(make_encoding, config, 0)
         self.layers = nn.ModuleList()
         for layer in range(config.layers):
-            own = first
+            encoding = first
             if layer and not first.shared:
-                own = make_in_float32(make_encoding, config, layer)
-            self.layers.append(AttentionLayer(config, make_encoding, layer, encoding=own))
+                encoding = make_in_float32(make_encoding, config, layer)
+            self.layers.append(AttentionLayer(config, make_encoding, layer, encoding=encoding))
         kinds = [first.kind_of(layer) for layer in range(config.layers)]
         check_layers([layer.encoding for layer in self], kinds)
         # A combination of encodings is not a submodule, because each layer has its own part.

@@ -147,9 +147,9 @@ class ForwardPass:
 
 def _name_uncached(layer_kinds: Sequence[Encoding]) -> str | None:
     """Return the name of the first encoding that cannot be cached, or None."""
-    for each in layer_kinds:
-        if not each.prefix_consistent:
-            return type(each).__name__
+    for kind in layer_kinds:
+        if not kind.prefix_consistent:
+            return type(kind).__name__
     return None
 
 

@@ -51,10 +51,9 @@ class AttentionLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention = Attention(config, layer)
-        every = encoding
-        if every is None:
-            every = make_in_float32(make_encoding, config, layer)
-        self.encoding = every.at_layer(layer)
+        if encoding is None:
+            encoding = make_in_float32(make_encoding, config, layer)
+        self.encoding = encoding.at_layer(layer)
         check_layers([self.encoding], [0])
 
     def forward(

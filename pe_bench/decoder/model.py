@@ -84,9 +84,10 @@ class Decoder(nn.Module):
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
         first = make_in_float32(make_encoding, config, 0)
-        own = [] if first.shared else range(1, config.layers)
-        rest = [make_in_float32(make_encoding, config, layer) for layer in own]
-        self.encodings = nn.ModuleList([first, *rest])
+        self.encodings = nn.ModuleList([first])
+        if not first.shared:
+            for layer in range(1, config.layers):
+                self.encodings.append(make_in_float32(make_encoding, config, layer))
         layers = range(config.layers)
         check_layers([*map(self.encoding_of, layers)], [*map(first.kind_of, layers)])
         self.group_length: int | None = None
@@ -101,8 +102,8 @@ class Decoder(nn.Module):
 
     def encoding_of(self, layer: int) -> Encoding:
         """Return the encoding of a layer: its own, or the shared one."""
-        own = cast(Encoding, self.encodings[0 if len(self.encodings) == 1 else layer])
-        return own.at_layer(layer)
+        encoding = cast(Encoding, self.encodings[0 if len(self.encodings) == 1 else layer])
+        return encoding.at_layer(layer)
 
     def extra_loss(self) -> Tensor | None:
         """Return the sum of the encodings' auxiliary losses after a forward, a scalar, or None.
@@ -191,9 +192,9 @@ class Decoder(nn.Module):
             return self._hidden(tokens, cache, positions, backend, trace, final_lengths)
 
         def of_rows(rows: slice) -> Tensor:
-            own = positions if positions is None or len(positions) == 1 else positions[rows]
+            ids = positions if positions is None or len(positions) == 1 else positions[rows]
             lengths = None if final_lengths is None else final_lengths[rows]
-            return self._hidden(tokens[rows], None, own, backend, None, lengths)
+            return self._hidden(tokens[rows], None, ids, backend, None, lengths)
 
         parts = retry_in_halves(of_rows, len(tokens))  # (b, T, C) each
         return parts[0] if len(parts) == 1 else torch.cat(parts)

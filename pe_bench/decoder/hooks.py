@@ -29,8 +29,8 @@ ANY = -1  # any size
 def position_ids(encoding: Encoding, tokens: Tensor) -> Tensor:
     """Return the position ids of all tokens so far: (B, S) -> (B or 1, S) or (B or 1, S, K)."""
     ids = in_float32(encoding.positions, tokens)
-    shape = (*tokens.shape, ANY)[: 3 if _has_three_dimensions(ids) else 2]
-    _check(encoding, "positions", ids, shape, one_row=True)
+    rows, length = tokens.shape
+    _check(encoding, "positions", ids, _shape_of_ids(ids, rows, length), one_row=True)
     return ids
 
 
@@ -45,7 +45,7 @@ def draw_positions(encoding: Encoding, ids: Tensor, lengths: Tensor) -> Tensor:
     """
     drawn = encoding.draw_positions(ids, lengths.clamp(min=encoding.model.train_length))
     if drawn is not ids:
-        shape = (len(lengths), ids.shape[1], ANY)[: 3 if _has_three_dimensions(drawn) else 2]
+        shape = _shape_of_ids(drawn, len(lengths), ids.shape[1])
         _check(encoding, "draw_positions", drawn, shape, one_row=True)
     return drawn
 
@@ -194,19 +194,31 @@ def _bias_hook(encoding: Encoding, positions: Positions, rows: int) -> Bias | No
     if not (encoding.overrides("bias") or encoding.overrides("distance_bias")):
         return None
 
-    def bias(asked: Positions) -> Tensor | None:
+    def bias(of_queries: Positions) -> Tensor | None:
         if not encoding.shared:
-            return _bias(encoding, asked, rows)
-        if asked is positions:  # one bias for all layers
-            return positions.once(_bias, encoding, asked, rows)
-        return _bias(encoding, asked.of_all_layers(), rows)
+            return _bias(encoding, of_queries, rows)
+        if of_queries is positions:  # one bias for all layers
+            return positions.once(_bias, encoding, positions, rows)
+        return _bias(encoding, of_queries.of_all_layers(), rows)
 
     return bias
 
 
+def _bias(encoding: Encoding, positions: Positions, rows: int) -> Tensor | None:
+    bias = in_float32(encoding.bias, positions)
+    if bias is not None:
+        heads = encoding.model.heads
+        queries = positions.query.shape[1]
+        keys = positions.key.shape[1]
+        one_head = isinstance(bias, Tensor) and bias.dim() == 4 and bias.shape[1] == 1
+        shape = (rows, 1 if one_head else heads, queries, keys)
+        _check(encoding, "bias", bias, shape, one_row=True)
+    return bias
+
+
 def _product_hook(encoding: Encoding) -> Product:
-    def product(q: Tensor, k: Tensor, asked: Positions) -> Tensor:
-        products = in_float32(encoding.product, q, k, asked)
+    def product(q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        products = in_float32(encoding.product, q, k, positions)
         _check(encoding, "product", products, (*q.shape[:3], k.shape[2]))
         return products
 
@@ -214,8 +226,8 @@ def _product_hook(encoding: Encoding) -> Product:
 
 
 def _rewrite_hook(encoding: Encoding) -> RewriteLogits:
-    def rewrite(scores: Tensor, q: Tensor, k: Tensor, asked: Positions) -> Tensor:
-        rewritten = in_float32(encoding.rewrite_logits, scores, q, k, asked)
+    def rewrite(scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
+        rewritten = in_float32(encoding.rewrite_logits, scores, q, k, positions)
         _check(encoding, "rewrite_logits", rewritten, scores.shape)
         return rewritten
 
@@ -279,18 +291,6 @@ def _widen(value: Any) -> Any:
     return value
 
 
-def _bias(encoding: Encoding, positions: Positions, rows: int) -> Tensor | None:
-    bias = in_float32(encoding.bias, positions)
-    if bias is not None:
-        heads = encoding.model.heads
-        queries = positions.query.shape[1]
-        keys = positions.key.shape[1]
-        one_head = isinstance(bias, Tensor) and bias.dim() == 4 and bias.shape[1] == 1
-        shape = (rows, 1 if one_head else heads, queries, keys)
-        _check(encoding, "bias", bias, shape, one_row=True)
-    return bias
-
-
 def _check(
     encoding: Encoding,
     hook: str,
@@ -334,8 +334,10 @@ def _check(
     )
 
 
-def _has_three_dimensions(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dim() == 3
+def _shape_of_ids(ids: Any, rows: int, length: int) -> tuple[int, ...]:
+    """Return the shape that ids must have: one id for each token, or several."""
+    several = isinstance(ids, Tensor) and ids.dim() == 3
+    return (rows, length, ANY) if several else (rows, length)
 
 
 def describe_type(value: Any) -> str:

@@ -39,6 +39,10 @@ NAMES = {
     "rope:base": "base 500,000",
     "self-extend": "Self-Extend",
     "dual-chunk": "Dual chunk",
+    "rerope": "ReRoPE",
+    "streaming-llm": "StreamingLLM",
+    "lm-infinite": "LM-Infinite",
+    "string-rope": "STRING",
 }
 ADAPTED = {
     "rope [embeddings+norms": "`rope`: embeddings and norms",
@@ -66,8 +70,10 @@ def read() -> list[Table]:
 def compose(tables: Sequence[Table]) -> dict[str, str]:
     """Return the tables of the page by the names of their comments."""
     zero = _find(tables, "windows=24")
+    keys = [table for table in tables if table.about.task.startswith("passkey:")]
     return {
-        "zero-shot": _zero_shot(zero, _find(tables, "passkey")),
+        "zero-shot": _zero_shot(zero, keys),
+        "two windows": _two_windows(_find(tables, "windows=2,"), zero, keys),
         "trained further": _trained_further(_find(tables, "windows=12")),
         "with and without TAPE": _with_and_without(_find(tables, "windows=12")),
     }
@@ -79,7 +85,7 @@ def _find(tables: Sequence[Table], part: str) -> Table:
     return found
 
 
-def _zero_shot(losses: Table, keys: Table) -> str:
+def _zero_shot(losses: Table, keys: Sequence[Table]) -> str:
     """Return the losses without further training, relative to a context cut to 8,192 tokens."""
     header = [
         *("encoding", "8,192 tokens", "cost", "16,384 tokens", "vs. truncation", "p (Holm)"),
@@ -87,24 +93,35 @@ def _zero_shot(losses: Table, keys: Table) -> str:
     ]
     cut = _documents(losses, "rope", "context", TRAINED)
     cut_keys = _documents(losses, "rope", "key-tokens", TRAINED)
-    names = _names(losses, keys)
-    measured = [name for name in names if f"{MODEL}{name}" in losses.encodings]
-    of_all = {name: _documents(losses, name, "context", LONG) - cut for name in measured}
-    of_keys = {n: _documents(losses, n, "key-tokens", LONG) - cut_keys for n in measured}
-    cells = dict(zip(measured, _differences([*of_all.values()]), strict=True))
-    key_cells = dict(zip(measured, _differences([*of_keys.values()]), strict=True))
+    names = _names(losses)
+    of_all = [_documents(losses, name, "context", LONG) - cut for name in names]
+    of_keys = [_documents(losses, name, "key-tokens", LONG) - cut_keys for name in names]
+    cells, key_cells = _differences(of_all), _differences(of_keys)
     rows = []
-    for name in names:
-        row = [_shown(name, NAMES)]
-        if name in measured:
-            short = _documents(losses, name, "context", TRAINED)
-            long = (of_all[name] + cut).mean()
-            row += [f"{short.mean():.3f}", f"{(short - cut).mean():+.3f}", f"{long:.3f}"]
-            row += [*cells[name], *key_cells[name]]
-        else:
-            row += [ABSENT] * 9
-        rows.append([*row, _passkeys(keys, name)])
+    for index, name in enumerate(names):
+        short = _documents(losses, name, "context", TRAINED)
+        long = (of_all[index] + cut).mean()
+        row = [_shown(name, NAMES), f"{short.mean():.3f}", f"{(short - cut).mean():+.3f}"]
+        rows.append([*row, f"{long:.3f}", *cells[index], *key_cells[index], _passkeys(keys, name)])
     return markdown_table(header, rows, "l" + "r" * 10)
+
+
+def _two_windows(losses: Table, others: Table, keys: Sequence[Table]) -> str:
+    """Return the losses of the encodings that were measured on two windows only."""
+    header = ["encoding", "8,192 tokens", "16,384 tokens", "pass keys"]
+    loss = {}
+    for column in ("1x-context", "2x-context"):
+        numbers = losses.numbers(column, "bits_per_byte")
+        for label, mean in zip(numbers["encoding"], numbers["mean"], strict=True):
+            loss[label.removeprefix(MODEL), column] = f"{mean:.3f}"
+    rows = []
+    for name in _names(losses):
+        if f"{MODEL}{name}" not in others.encodings:
+            short, long = (loss[name, column] for column in ("1x-context", "2x-context"))
+            rows.append([_shown(name, NAMES), short, long, _passkeys(keys, name)])
+    truncated = loss["rope", "1x-context"]
+    rows.append([Markdown("*truncation*"), truncated, truncated, ABSENT])
+    return markdown_table(header, rows, "lrrr")
 
 
 def _trained_further(table: Table) -> str:
@@ -171,10 +188,9 @@ def _bytes(items: Sequence[Items], subset: str) -> Documents:
     return np.array(found)
 
 
-def _names(losses: Table, keys: Table) -> list[str]:
-    """Return the encodings of two tables: those of the first, the best first, then the others."""
-    labels = list(dict.fromkeys([*losses.ranking.order, *keys.ranking.order]))
-    return [label.removeprefix(MODEL) for label in labels]
+def _names(table: Table) -> list[str]:
+    """Return the encodings of a table, the best first."""
+    return [label.removeprefix(MODEL) for label in table.ranking.order]
 
 
 def _shown(name: str, names: Mapping[str, str]) -> str:
@@ -227,14 +243,17 @@ def _cells(
             yield cell, cell.clusters == document
 
 
-def _passkeys(table: Table, name: str) -> str:
+def _passkeys(tables: Sequence[Table], name: str) -> str:
     """Return how many of the longest prompts were answered correctly."""
-    numbers = table.numbers("passkey", "exact_match")
-    found = numbers[(numbers["encoding"] == f"{MODEL}{name}") & (numbers["length"] == LONG)]
-    right = 0
-    for share, count in zip(found["mean"], found["n"], strict=True):
-        right += round(share / 100 * count)
-    return f"{right} of {int(found['n'].sum())}"
+    for table in tables:
+        numbers = table.numbers("passkey", "exact_match")
+        found = numbers[(numbers["encoding"] == f"{MODEL}{name}") & (numbers["length"] == LONG)]
+        if len(found):
+            right = 0
+            for share, count in zip(found["mean"], found["n"], strict=True):
+                right += round(share / 100 * count)
+            return f"{right} of {int(found['n'].sum())}"
+    return ABSENT
 
 
 def _differences(found: Sequence[Documents]) -> list[list[str]]:

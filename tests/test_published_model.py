@@ -168,17 +168,10 @@ def test_methods_on_two_windows(page: ModuleType) -> None:
     loss = {}
     for column in ("1x-context", "2x-context"):
         for row in table.numbers(column, "bits_per_byte").itertuples():
-            loss[row.encoding.removeprefix("smollm2 -> "), column] = f"{row.mean:.3f}"
-    chunk, rerope, window, infinite = (
-        loss[name, "2x-context"]
-        for name in ("dual-chunk", "rerope", "streaming-llm", "lm-infinite")
-    )
-    assert window == infinite
-    assert f"dual chunk attention has {chunk} bits per byte and ReRoPE has {rerope};" in text
-    assert f"truncation has {loss['rope', '1x-context']}. " in text
-    assert f"`streaming-llm` and LM-Infinite have {window}: " in text
-    short, long = (loss["string-rope", column] for column in ("1x-context", "2x-context"))
-    assert f"STRING has {short} bits with 8,192 tokens and {long} with 16,384." in text
+            loss[row.encoding.removeprefix("smollm2 -> "), column] = row.mean
+    (limit,) = re.findall(r"so they differ from truncation by less than (0\.\d+) bits", text)
+    for name in ("streaming-llm", "lm-infinite"):
+        assert abs(loss[name, "2x-context"] - loss["rope", "1x-context"]) < float(limit)
     encoding = plugins.load("encoding", "string-rope").make(ModelConfig(train_length=8192), 0)
     first = 8192 + encoding.offset - encoding.local + 1
     assert f"untrained distances from {first:,} tokens on" in text

@@ -1,7 +1,4 @@
-"""Call the hooks of an encoding in float32 or wider, and check the shapes of their results.
-
-Without the check, a wrong shape would often broadcast silently during training.
-"""
+"""Call the hooks of an encoding in float32 or wider, and check the shapes of their results."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -10,6 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from pe_bench.decoder.hook_checks import ANY, check_shape, describe_type
 from pe_bench.decoder.logits import (
     Bias,
     LogitTerms,
@@ -23,14 +21,13 @@ from pe_bench.errors import InputError
 from pe_bench.positions import Positions, State
 
 Result = TypeVar("Result")
-ANY = -1  # any size
 
 
 def position_ids(encoding: Encoding, tokens: Tensor) -> Tensor:
     """Return the position ids of all tokens so far: (B, S) -> (B or 1, S) or (B or 1, S, K)."""
     ids = in_float32(encoding.positions, tokens)
     rows, length = tokens.shape
-    _check(encoding, "positions", ids, _shape_of_ids(ids, rows, length), one_row=True)
+    check_shape(encoding, "positions", ids, _shape_of_ids(ids, rows, length), one_row=True)
     return ids
 
 
@@ -46,14 +43,14 @@ def draw_positions(encoding: Encoding, ids: Tensor, lengths: Tensor) -> Tensor:
     drawn = encoding.draw_positions(ids, lengths.clamp(min=encoding.model.train_length))
     if drawn is not ids:
         shape = _shape_of_ids(drawn, len(lengths), ids.shape[1])
-        _check(encoding, "draw_positions", drawn, shape, one_row=True)
+        check_shape(encoding, "draw_positions", drawn, shape, one_row=True)
     return drawn
 
 
 def embed(encoding: Encoding, x: Tensor, positions: Positions) -> Tensor:
     """Return the changed token embeddings, (B, T, C), in their dtype."""
     embedded = in_float32(encoding.embed, x, positions)
-    _check(encoding, "embed", embedded, x.shape)
+    check_shape(encoding, "embed", embedded, x.shape)
     return embedded.to(x.dtype)
 
 
@@ -69,14 +66,14 @@ def token_features(encoding: Encoding, x: Tensor, positions: Positions) -> Tenso
     features = in_float32(encoding.token_features, x, positions)
     if features is not None:
         shape = (len(x), encoding.model.heads, x.shape[1], ANY)
-        _check(encoding, "token_features", features, shape)
+        check_shape(encoding, "token_features", features, shape)
     return features
 
 
 def scan_features(encoding: Encoding, features: Tensor) -> Tensor:
     """Return `positions.features` of the other hooks: (B, H, S, F) -> (B, H, S, any)."""
     scanned = in_float32(encoding.scan_features, features)
-    _check(encoding, "scan_features", scanned, (*features.shape[:3], ANY))
+    check_shape(encoding, "scan_features", scanned, (*features.shape[:3], ANY))
     return scanned
 
 
@@ -94,8 +91,8 @@ def transform_qk(
         )
     new_q, new_k = pair
     width = encoding.qk_width or q.shape[-1]
-    _check(encoding, "transform_qk", new_q, (*q.shape[:3], width), part="q ")
-    _check(encoding, "transform_qk", new_k, (*k.shape[:3], width), part="k ")
+    check_shape(encoding, "transform_qk", new_q, (*q.shape[:3], width), part="q ")
+    check_shape(encoding, "transform_qk", new_k, (*k.shape[:3], width), part="k ")
     for name, new in (("q", new_q), ("k", new_k)):
         if not new.is_floating_point():  # no gradient would reach the projection
             raise InputError(
@@ -112,7 +109,7 @@ def temperature(encoding: Encoding, positions: Positions, rows: int) -> Tensor |
         one_head = isinstance(factors, Tensor) and factors.shape[1:2] == (1,)
         heads = 1 if one_head else encoding.model.heads
         shape = (rows, heads, positions.query.shape[1])
-        _check(encoding, "temperature", factors, shape, one_row=True)
+        check_shape(encoding, "temperature", factors, shape, one_row=True)
     return factors
 
 
@@ -120,7 +117,7 @@ def sink(encoding: Encoding) -> Tensor | None:
     """Return a logit per head, (H,), that takes part in the softmax without a value, or None."""
     logits = in_float32(encoding.sink)
     if logits is not None:
-        _check(encoding, "sink", logits, (encoding.model.heads,))
+        check_shape(encoding, "sink", logits, (encoding.model.heads,))
     return logits
 
 
@@ -132,7 +129,7 @@ def prepare_product(encoding: Encoding, k: Tensor, positions: Positions) -> Posi
     prepared = in_float32(encoding.prepare_product, repeat_heads(k, heads), positions)
     if prepared is not None:
         shape = (len(k), heads, k.shape[2], ANY)
-        _check(encoding, "prepare_product", prepared, shape)
+        check_shape(encoding, "prepare_product", prepared, shape)
     return replace(positions, prepared=prepared)
 
 
@@ -146,7 +143,7 @@ def extra_values(encoding: Encoding, positions: Positions, rows: int) -> Tensor 
     grouped = isinstance(extra, Tensor) and extra.shape[1:2] == (encoding.model.kv_heads,)
     heads = encoding.model.kv_heads if grouped else encoding.model.heads
     shape = (rows, heads, positions.query.shape[1], ANY)
-    _check(encoding, "extra_values", extra, shape, one_row=True)
+    check_shape(encoding, "extra_values", extra, shape, one_row=True)
     return extra.expand(rows, -1, -1, -1)
 
 
@@ -155,7 +152,7 @@ def logit_terms(encoding: Encoding, positions: Positions, rows: int) -> LogitTer
     separable = in_float32(encoding.separable_bias, positions)
     if separable is not None:
         shape = (rows, encoding.model.heads, positions.key.shape[1])
-        _check(encoding, "separable_bias", separable, shape, one_row=True)
+        check_shape(encoding, "separable_bias", separable, shape, one_row=True)
     by_distance = None
     bias = None
     if encoding.overrides("bias") or not positions.is_arange:
@@ -185,7 +182,7 @@ def _by_distance(encoding: Encoding, positions: Positions) -> Tensor | None:
     distances = torch.arange(positions.key.shape[1], device=positions.key.device)  # (S,)
     table = in_float32(encoding.distance_bias, distances)
     if table is not None:
-        _check(encoding, "distance_bias", table, (encoding.model.heads, len(distances)))
+        check_shape(encoding, "distance_bias", table, (encoding.model.heads, len(distances)))
     return table
 
 
@@ -212,14 +209,14 @@ def _bias(encoding: Encoding, positions: Positions, rows: int) -> Tensor | None:
         keys = positions.key.shape[1]
         one_head = isinstance(bias, Tensor) and bias.dim() == 4 and bias.shape[1] == 1
         shape = (rows, 1 if one_head else heads, queries, keys)
-        _check(encoding, "bias", bias, shape, one_row=True)
+        check_shape(encoding, "bias", bias, shape, one_row=True)
     return bias
 
 
 def _product_hook(encoding: Encoding) -> Product:
     def product(q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         products = in_float32(encoding.product, q, k, positions)
-        _check(encoding, "product", products, (*q.shape[:3], k.shape[2]))
+        check_shape(encoding, "product", products, (*q.shape[:3], k.shape[2]))
         return products
 
     return product
@@ -228,7 +225,7 @@ def _product_hook(encoding: Encoding) -> Product:
 def _rewrite_hook(encoding: Encoding) -> RewriteLogits:
     def rewrite(scores: Tensor, q: Tensor, k: Tensor, positions: Positions) -> Tensor:
         rewritten = in_float32(encoding.rewrite_logits, scores, q, k, positions)
-        _check(encoding, "rewrite_logits", rewritten, scores.shape)
+        check_shape(encoding, "rewrite_logits", rewritten, scores.shape)
         return rewritten
 
     return rewrite
@@ -237,7 +234,7 @@ def _rewrite_hook(encoding: Encoding) -> RewriteLogits:
 def _normalise_hook(encoding: Encoding) -> Normalise:
     def normalise(logits: Tensor) -> Tensor:
         weights = in_float32(encoding.normalise, logits)
-        _check(encoding, "normalise", weights, logits.shape)
+        check_shape(encoding, "normalise", weights, logits.shape)
         return weights
 
     return normalise
@@ -291,55 +288,7 @@ def _widen(value: Any) -> Any:
     return value
 
 
-def _check(
-    encoding: Encoding,
-    hook: str,
-    returned: Any,
-    shape: tuple[int, ...],
-    *,
-    part: str = "",
-    one_row: bool = False,
-) -> None:
-    """Check that a hook has returned numbers of the right shape; ANY matches every size.
-
-    Args:
-        part: name of the result if the hook returns several.
-        one_row: whether a batch dimension of 1 is allowed, which broadcasts.
-
-    Raises:
-        InputError: the shape is wrong, or the tensor is a mask or complex.
-    """
-    if isinstance(returned, Tensor) and returned.dtype == torch.bool:
-        raise InputError(
-            f"{type(encoding).__name__}.{hook} returned {part}True and False, expected numbers; "
-            "`visible` says which keys a query can see"
-        )
-    if isinstance(returned, Tensor) and returned.is_complex():
-        raise InputError(
-            f"{type(encoding).__name__}.{hook} returned {part}complex numbers, expected real ones"
-        )
-    sizes = tuple(returned.shape) if isinstance(returned, Tensor) else None
-    if sizes == shape:
-        return
-    if sizes is not None and len(sizes) == len(shape):
-        wrong = [i for i, size in enumerate(shape) if size not in (sizes[i], ANY)]
-        if not wrong or (wrong == [0] and one_row and sizes[0] == 1):
-            return
-    expected = ["any" if size == ANY else str(size) for size in shape]
-    if one_row and shape[0] > 1:
-        expected[0] += " or 1"
-    raise InputError(
-        f"{type(encoding).__name__}.{hook} returned {part}{describe_type(returned)}, "
-        f"expected ({', '.join(expected)})"
-    )
-
-
 def _shape_of_ids(ids: Any, rows: int, length: int) -> tuple[int, ...]:
     """Return the shape that ids must have: one id for each token, or several."""
     several = isinstance(ids, Tensor) and ids.dim() == 3
     return (rows, length, ANY) if several else (rows, length)
-
-
-def describe_type(value: Any) -> str:
-    """Return the shape of a tensor, or the name of another type."""
-    return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__

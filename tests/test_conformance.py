@@ -493,7 +493,7 @@ def test_faults_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
         # The last tokens of a cache use eager attention, so they also differ from a full pass.
         assert set(findings("alibi", SOME)) == {"cache", "ragged", "backends"}
     with monkeypatch.context() as patch:
-        patch.setattr(blocked.Sums, "add", lambda self, *_: None)
+        patch.setattr(blocked.GradientSums, "add", lambda self, *_: None)
         reason = findings("fox", ["repeatable", "backends"])["backends"]
         assert reason.startswith("backend blocked changes the gradient of embed_tokens.weight by")
     with monkeypatch.context() as patch:

@@ -30,7 +30,7 @@ Larger blocks skip fewer products of masked keys. On a GPU, the time of a small 
 starting its kernels.
 """
 
-LARGER = 2
+PREPARED_FACTOR = 2
 """Factor on LOGITS if a product is prepared, which has a small cost for each block."""
 
 TOKEN_AXIS = (2, 2, 2, 2, 1, 2, 2)
@@ -64,21 +64,21 @@ class _Blocked(torch.autograd.Function):
         out: Tensor = v.new_empty(*q.shape[:3], v.shape[3])  # (B, H, T, E)
         hooks = (terms.bias, terms.product, terms.rewrite, terms.normalise)
         may_draw = any(hooks) and any(ctx.needs_input_grad) and type(q) is Tensor  # not fake
-        numbers = RandomNumbers(q.device) if may_draw else None
+        states = RandomStates(q.device) if may_draw else None
         for block in blocks(q, k, terms):
-            scores = block.logits(terms, block.parts(inputs))  # (B, H, t, s)
+            scores = block.logits(terms, block.slice_inputs(inputs))  # (B, H, t, s)
             weights = terms.attention_weights(block.mask_(scores)).to(v.dtype)  # (B, H, t, s)
             out[:, :, block.rows] = weights @ v[:, :, block.keys]
         ctx.terms = terms
-        ctx.numbers = numbers if numbers and numbers.drawn else None
+        ctx.random_states = states if states and states.changed else None
         ctx.save_for_backward(*inputs)
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.numbers is None:
+        if ctx.random_states is None:
             return _Blocked._gradients(ctx, *grads)
-        with ctx.numbers.again():  # for hooks with dropout
+        with ctx.random_states.restored():  # for hooks with dropout
             return _Blocked._gradients(ctx, *grads)
 
     @staticmethod
@@ -87,9 +87,9 @@ class _Blocked(torch.autograd.Function):
         inputs = ctx.saved_tensors
         q, k, v = inputs[:3]
         needed = ctx.needs_input_grad[1:]
-        sums = Sums(inputs)
+        sums = GradientSums(inputs)
         for block in blocks(q, k, ctx.terms):
-            parts = block.parts(inputs, needed)
+            parts = block.slice_inputs(inputs, needed)
             with torch.enable_grad():
                 scores = block.logits(ctx.terms, parts)  # (B, H, t, s)
                 masked = scores.detach()
@@ -118,7 +118,7 @@ class _Blocked(torch.autograd.Function):
         return None, *sums.totals
 
 
-class RandomNumbers:
+class RandomStates:
     """The states of the random number generators that hooks may use.
 
     Args:
@@ -130,13 +130,13 @@ class RandomNumbers:
         self.states = self._read()
 
     @property
-    def drawn(self) -> bool:
+    def changed(self) -> bool:
         """Whether random numbers have been drawn since the states were read."""
         pairs = zip(self.states, self._read(), strict=True)
         return not all(torch.equal(before, after) for before, after in pairs)
 
     @contextmanager
-    def again(self) -> Iterator[None]:
+    def restored(self) -> Iterator[None]:
         """Draw the same numbers again inside the context."""
         with torch.random.fork_rng(self.devices):
             torch.set_rng_state(self.states[0])
@@ -148,7 +148,7 @@ class RandomNumbers:
         return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self.devices)]
 
 
-class Sums:
+class GradientSums:
     """Gradients of the inputs, summed over blocks; None for inputs without a gradient."""
 
     def __init__(self, inputs: Sequence[Any]) -> None:
@@ -194,7 +194,7 @@ class QueryBlock:
             tokens = slice(last)
         return (*(slice(None),) * TOKEN_AXIS[i], tokens)
 
-    def parts(self, inputs: Sequence[Any], needed: Sequence[bool] = ()) -> list[Any]:
+    def slice_inputs(self, inputs: Sequence[Any], needed: Sequence[bool] = ()) -> list[Any]:
         """Return the block's slice of each input, as a leaf if the logits need its gradient."""
         parts = list(inputs)
         for i in range(len(TOKEN_AXIS)):
@@ -250,9 +250,9 @@ def blocks(q: Tensor, k: Tensor, terms: LogitTerms) -> Iterator[QueryBlock]:
     keys = k.shape[2]
     span = min(keys, (terms.visible.kept or keys) + terms.visible.first)
     aligned = 1 if terms.prepared is None else ALIGNED
-    larger = 1 if terms.prepared is None else LARGER
+    factor = 1 if terms.prepared is None else PREPARED_FACTOR
     device = q.device.type if q.device.type in LOGITS else "cpu"
-    size = larger * LOGITS[device] // (q.shape[0] * q.shape[1] * span)
+    size = factor * LOGITS[device] // (q.shape[0] * q.shape[1] * span)
     size = max(min(max(size, MIN_QUERIES), MAX_QUERIES[device]), aligned)  # at least one chunk
     stop = 0
     while stop < length:
@@ -280,12 +280,12 @@ def _block(
         hidden = later > column[:, None, :, None]  # (B or 1, 1, t, s - seen)
         return QueryBlock(rows, queries, slice(0, highest + 1), lowest, hidden)
     start = int(visible.start(torch.tensor(lowest)))
-    places = torch.arange(start, highest + 1, device=queries.device)  # (s,)
+    columns = torch.arange(start, highest + 1, device=queries.device)  # (s,)
     keys: slice | Tensor = slice(start, highest + 1)
     if visible.first and start:
         first = torch.arange(min(visible.first, start), device=queries.device)
-        places = keys = torch.cat([first, places])
-    hidden = ~visible.mask(column, places[None])  # (B or 1, 1, t, s)
+        columns = keys = torch.cat([first, columns])
+    hidden = ~visible.mask(column, columns[None])  # (B or 1, 1, t, s)
     return QueryBlock(rows, queries, keys, 0, hidden)
 
 

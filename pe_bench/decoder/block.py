@@ -81,19 +81,19 @@ class Attention(nn.Module):
         super().__init__()
         self.config = config
         self.layer = layer
-        wide = config.heads * config.head_dim
-        narrow = config.kv_heads * config.head_dim
+        q_width = config.heads * config.head_dim
+        kv_width = config.kv_heads * config.head_dim
         bias = config.qkv_bias or config.block.bias
-        self.q_proj = nn.Linear(config.width, wide, bias=bias)
-        self.k_proj = nn.Linear(config.width, narrow, bias=bias)
-        self.v_proj = nn.Linear(config.width, narrow, bias=bias)
-        self.o_proj = nn.Linear(wide, config.width, bias=config.block.bias)
+        self.q_proj = nn.Linear(config.width, q_width, bias=bias)
+        self.k_proj = nn.Linear(config.width, kv_width, bias=bias)
+        self.v_proj = nn.Linear(config.width, kv_width, bias=bias)
+        self.o_proj = nn.Linear(q_width, config.width, bias=config.block.bias)
         self.q_norm: nn.Module = nn.Identity()
         self.k_norm: nn.Module = nn.Identity()
         if config.qk_norm != "none":
-            of_heads = config.qk_norm == "rms"
-            self.q_norm = make_norm(config, config.head_dim if of_heads else wide)
-            self.k_norm = make_norm(config, config.head_dim if of_heads else narrow)
+            per_head = config.qk_norm == "rms"
+            self.q_norm = make_norm(config, config.head_dim if per_head else q_width)
+            self.k_norm = make_norm(config, config.head_dim if per_head else kv_width)
         self.query_scale = 1.0
         """Factor of the queries, in addition to 1 / sqrt(D)."""
         if config.block.score_scale:
@@ -113,10 +113,10 @@ class Attention(nn.Module):
         factors = hooks.temperature(encoding, positions, len(x))  # (B or 1, H or 1, T)
         if factors is not None:
             q = (q * factors[..., None]).to(q.dtype)  # (B, H, T, D)
-        values = hooks.extra_values(encoding, positions, len(x))  # (B, H or G, T, E)
-        if values is not None:
-            v = repeat_heads(v, values.shape[1])  # (B, H or G, T, D)
-            v = torch.cat([v, values.to(v.dtype)], dim=-1)  # (B, H or G, T, D + E)
+        extra_values = hooks.extra_values(encoding, positions, len(x))  # (B, H or G, T, E)
+        if extra_values is not None:
+            v = repeat_heads(v, extra_values.shape[1])  # (B, H or G, T, D)
+            v = torch.cat([v, extra_values.to(v.dtype)], dim=-1)  # (B, H or G, T, D + E)
         # (B, G, S, D) and (B, G or H, S, D or D + E)
         k, v, positions = context.remember_visible(self.layer, k, v, positions)
         positions = hooks.prepare_product(encoding, k, positions)
@@ -133,9 +133,9 @@ class Attention(nn.Module):
         else:
             out = attend(q, k, v, terms, backend=context.backend)
         extra = None
-        if values is not None:  # out is (B, H, T, D + E)
-            size = values.shape[-1]
-            out, extra = out.split([v.shape[-1] - size, size], dim=-1)
+        if extra_values is not None:  # out is (B, H, T, D + E)
+            extra_width = extra_values.shape[-1]
+            out, extra = out.split([v.shape[-1] - extra_width, extra_width], dim=-1)
         return AttentionOutput(self.o_proj(out.transpose(1, 2).flatten(2)), extra)  # (B, T, C)
 
     def split_heads(self, x: Tensor) -> Tensor:

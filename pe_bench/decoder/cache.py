@@ -97,33 +97,41 @@ class Cache:
         self.begun = True
         return (None if first else self._index), self.tokens[:, : self._stop]
 
-    def append(self, what: Hashable, new: Tensor) -> Tensor:
-        """Store new values and return all values: (B, heads, T, width) -> (B, heads, S, width)."""
-        if what not in self._buffers:
-            self._buffers[what] = new.new_zeros(*new.shape[:2], self.capacity, new.shape[3])
-        buffer = self._buffers[what]
+    def append(self, name: Hashable, new: Tensor) -> Tensor:
+        """Store new values and return all values of this name.
+
+        Args:
+            name: what the values are, such as (layer, "k").
+            new: values of the new tokens, (B, heads, T, width).
+
+        Returns:
+            (B, heads, S, width).
+        """
+        if name not in self._buffers:
+            self._buffers[name] = new.new_zeros(*new.shape[:2], self.capacity, new.shape[3])
+        buffer = self._buffers[name]
         buffer[self._rows, :, self._index] = new.transpose(1, 2)
         return buffer[:, :, : self._stop]
 
-    def append_visible(self, what: Hashable, new: Tensor, visible: Visibility) -> Tensor:
+    def append_visible(self, name: Hashable, new: Tensor, visible: Visibility) -> Tensor:
         """Store new values (B, heads, T, width); return the visible ones, ordered as `slots`."""
         if not self.shrinks(visible):
-            return self.append(what, new)
-        self._visible[what] = visible
+            return self.append(name, new)
+        self._visible[name] = visible
         if self._fill == 0:  # the lengths of the rows without padding are not known yet
-            self._buffers[what] = new
+            self._buffers[name] = new
             return new
-        buffer = self._buffers[what]  # (B, heads, slots, width)
+        buffer = self._buffers[name]  # (B, heads, slots, width)
         both = torch.cat([buffer, new], dim=2)  # (B, heads, slots + T, width)
         if visible.first == 0:
-            self._buffers[what] = both[:, :, new.shape[2] :]
+            self._buffers[name] = both[:, :, new.shape[2] :]
             return both
         before = self.lengths[:, None]  # (B, 1)
         columns = _columns(self.lengths + new.shape[2], visible)  # (B, slots)
         slots = torch.arange(buffer.shape[2], device=new.device)  # (slots,)
         old = torch.where(slots < visible.first, slots, slots + new.shape[2])
         index = torch.where(columns >= before, buffer.shape[2] + columns - before, old)
-        self._buffers[what] = _gather(both, index)
+        self._buffers[name] = _gather(both, index)
         return both
 
     def slots(self, visible: Visibility) -> tuple[Tensor, Tensor] | None:
@@ -151,9 +159,9 @@ class Cache:
         if self._sorted or not self._fill:
             return
         self._sorted = True
-        for what, visible in self._visible.items():
+        for name, visible in self._visible.items():
             columns = _columns(self.lengths, visible)  # (B, slots)
-            self._buffers[what] = _gather(self._buffers[what], columns.clamp(min=0))
+            self._buffers[name] = _gather(self._buffers[name], columns.clamp(min=0))
 
     @property
     def filled(self) -> int:
@@ -174,12 +182,12 @@ class Cache:
 
     def bytes_by_layer(self) -> dict[int, list[tuple[int, Visibility]]]:
         """Return bytes per token of the tensors of each layer, and which tokens a layer keeps."""
-        found: dict[int, list[tuple[int, Visibility]]] = {}
-        for what, buffer in self._buffers.items():
-            layer, _ = cast(tuple[int, str], what)
+        of_layer: dict[int, list[tuple[int, Visibility]]] = {}
+        for name, buffer in self._buffers.items():
+            layer, _ = cast(tuple[int, str], name)
             size = buffer.shape[1] * buffer.shape[3] * buffer.element_size()
-            found.setdefault(layer, []).append((size, self._visible.get(what, EVERYTHING)))
-        return found
+            of_layer.setdefault(layer, []).append((size, self._visible.get(name, EVERYTHING)))
+        return of_layer
 
     def end(self, new: int) -> None:
         """Finish a step of `new` tokens."""
@@ -189,12 +197,12 @@ class Cache:
 
     def grow(self, capacity: int) -> None:
         """Increase the capacity to `capacity` tokens per row."""
-        more = capacity - self.capacity
+        added = capacity - self.capacity
         self.capacity = capacity
-        self.tokens = F.pad(self.tokens, (0, more))
-        for what, buffer in self._buffers.items():
-            if what not in self._visible:
-                self._buffers[what] = F.pad(buffer, (0, 0, 0, more))
+        self.tokens = F.pad(self.tokens, (0, added))
+        for name, buffer in self._buffers.items():
+            if name not in self._visible:
+                self._buffers[name] = F.pad(buffer, (0, 0, 0, added))
 
     def select(self, rows: Tensor) -> None:
         """Keep the rows with these indices, (N,), in this order.
@@ -208,8 +216,8 @@ class Cache:
         self.lengths = self.lengths[rows]
         self.final_lengths = self.final_lengths[rows.cpu()]
         self._rows = torch.arange(len(rows), device=rows.device)[:, None]
-        for what, buffer in self._buffers.items():
-            self._buffers[what] = buffer[rows]
+        for name, buffer in self._buffers.items():
+            self._buffers[name] = buffer[rows]
 
     def branch(self) -> "Cache":
         """Return a cache that continues after the same tokens, while this one keeps them.
@@ -273,8 +281,8 @@ class Cache:
                     "cache.branch() and keep the cache itself"
                 )
             order[visible] = equal.long().argmax(-1)
-        for what, visible in self._visible.items():
-            self._buffers[what] = _gather(self._buffers[what], order[visible])
+        for name, visible in self._visible.items():
+            self._buffers[name] = _gather(self._buffers[name], order[visible])
 
 
 def _columns(lengths: Tensor, visible: Visibility) -> Tensor:

@@ -181,12 +181,10 @@ def log_likelihoods(
         return []
     if not model.encoding.prefix_consistent and len(continuations) > 1:  # without padding
         return [log_likelihoods(model, prompt, [ids])[0] for ids in continuations]
-    width = len(prompt) + max(map(len, continuations))
-    tokens = torch.zeros(len(continuations), width, dtype=torch.long)  # (B, T + 1)
-    targets = torch.full((len(continuations), width - 1), IGNORE)  # (B, T)
+    tokens = _pad([[*prompt, *ids] for ids in continuations])  # (B, T + 1)
+    targets = torch.full((len(tokens), tokens.shape[1] - 1), IGNORE)  # (B, T)
     for row, continuation in enumerate(continuations):
         end = len(prompt) + len(continuation)
-        tokens[row, :end] = torch.tensor([*prompt, *continuation])
         targets[row, len(prompt) - 1 : end - 1] = tokens[row, len(prompt) : end]
     device = model.lm_head.weight.device
     final_lengths = torch.tensor([len(prompt) + len(ids) for ids in continuations])
@@ -200,6 +198,14 @@ def log_likelihoods(
     return nats
 
 
+def _pad(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Return token ids as a tensor, padded with zeros on the right, (B, T)."""
+    tokens = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)  # (B, T)
+    for padded, row in zip(tokens, rows, strict=True):
+        padded[: len(row)] = torch.tensor(row)
+    return tokens
+
+
 def _generate_with_cache(
     model: LanguageModel,
     prompts: Sequence[Sequence[int]],
@@ -210,11 +216,8 @@ def _generate_with_cache(
     """Continue prompts of any lengths, one token per step, with a KV cache."""
     device = model.lm_head.weight.device
     check_every = CHECK_END_EVERY.get(device.type, 1)
-    lengths = torch.tensor([len(prompt) for prompt in prompts])
-    tokens = torch.zeros(len(prompts), int(lengths.max()), dtype=torch.long)  # (B, T)
-    for row, prompt in zip(tokens, prompts, strict=True):
-        row[: len(prompt)] = torch.tensor(prompt)
-    tokens = tokens.to(device)
+    lengths = torch.tensor([len(prompt) for prompt in prompts])  # (B,)
+    tokens = _pad(prompts).to(device)  # (B, T)
     capacity = tokens.shape[1] + limit
     cache = Cache(len(prompts), capacity, device, final_lengths=lengths + limit)
     lengths = lengths.to(device)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe_bench.reporting.markdown import markdown_table
-from pe_bench.stats.comparison import Scores
+from pe_bench.stats.comparison import SeedScores
 from pe_bench.stats.sizes import find_stability, kendall_tau
 
 Floats = npt.NDArray[np.float64]
@@ -55,7 +55,7 @@ def simulate(truth: str, ratio: float, seeds: int, draws: int, *, skewed: bool) 
         sizes = []
         for means in draw_means(truth, rng):
             values = means[:, None] + draw_noise(seeds, rng, skewed=skewed) / ratio  # (E, S)
-            sizes.append(Scores(NAMES, values))
+            sizes.append(SeedScores(NAMES, values))
         counts[find_stability(sizes).mark] += 1
     return counts
 

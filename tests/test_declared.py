@@ -140,9 +140,20 @@ def test_a_task_with_other_items_in_each_call_is_refused(
     seeded = UNSEEDED.replace("RANDINT", "rng.integers")
     (tmp_path / "seeded.py").write_text(seeded)
     (tmp_path / "unseeded.py").write_text(UNSEEDED.replace("RANDINT", randint))
-    command = ["run", "--encoding", "nope", "--dry-run", "--task"]
+    command = ["run", "--encoding", "nope", "--no-report", "--task"]
     assert main([*command, "./seeded.py"]) == 0
     assert main([*command, "./unseeded.py"]) == 2
+    assert "makes other training batches in each call" in " ".join(capsys.readouterr().err.split())
+    items_only = (
+        seeded
+        + """
+    def items(self, subset, point):
+        row = [Turn([FIRST, FIRST + 2], [FIRST + int(np.random.randint(0, 2))])]
+        return collate([row] * 8 + [self.sample(np.random.default_rng(), subset, point)])
+"""
+    )
+    (tmp_path / "items.py").write_text(items_only)
+    assert main([*command, "./items.py"]) == 2
     assert "makes other items in each call" in " ".join(capsys.readouterr().err.split())
 
 

@@ -64,7 +64,7 @@ def test_curves_of_one_subset_have_their_own(tmp_path: Path) -> None:
     task = make_task(Curves, tmp_path, samples=5)
     rows = task.summarize(measure(task, echo({0: 4}), tmp_path))
     found = {row.subset: row.value for row in rows if row.metric == "effective_length"}
-    assert found == {OOD: 3, "by-10": 3, "by-20": 3}
+    assert found == {OOD: 3, "one-by-10": 3, "one-by-20": 3}
 
 
 def test_what_has_not_learned_has_none(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pe_bench.reporting.sensitivity import describe_sensitivity
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.tuning_notes import describe_tuning, describe_worse
 from pe_bench.results.record import RunRecord
+from pe_bench.stats.significance import FEWEST_SEEDS
 from pe_bench.system.commit import UP_TO_ROUNDING
 
 BELOW = "†"
@@ -37,6 +38,8 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
     marks = [f"{ARROWS}.", _describe_spread(table)]
     if comparison.ranks:
         marks.append(f"{RANKS}.")
+    elif any(difference.seeds > 1 for difference in comparison.pairs):
+        marks.append(f"rank: not tested with fewer than {FEWEST_SEEDS} seeds.")
     if table.ranking.shown_baselines:
         names = ", ".join(table.ranking.shown_baselines)
         marks.append(f"{REFERENCES.capitalize()}: {names}.")

@@ -12,6 +12,7 @@ from pe_bench.stats.significance import FEWEST_SEEDS, LEVEL, seeds_to_show
 
 MOST_SEEDS = 100  # larger estimates are too uncertain to print
 SMALLEST = 0.05  # per cent; smaller numbers are printed as 0.0
+AT_FLOOR = "neither is above the best baseline of any task, so there is no mean difference"
 SCALE = "on a scale from 0 (the best baseline of each task, or below) to 100 (the ceiling)"
 
 
@@ -103,6 +104,8 @@ def describe_all(found: Verdicts) -> str:
     mean = found.mean
     if mean is None:
         return f"{line}."
+    if _is_at_floor(mean):
+        return f"{line}; {AT_FLOOR}."
     amount, counts = _mean_amount(mean), _mean_test(mean, 1)
     return f"{line}; {SCALE}, it is {amount} on average over {_basis(found)}, {counts}."
 
@@ -114,8 +117,15 @@ def describe_mean(mean: Difference, comparisons: int) -> str:
         mean: the difference.
         comparisons: number of comparisons that were asked together.
     """
+    if _is_at_floor(mean):
+        return f"{mean.first} and {mean.second}: {AT_FLOOR}."
     amount, counts = _mean_amount(mean), _mean_test(mean, comparisons)
     return f"{SCALE}, {mean.first} is {amount} than {mean.second}, {counts}."
+
+
+def _is_at_floor(mean: Difference) -> bool:
+    """Return whether both mean scores are 0, so that their difference says nothing."""
+    return mean.value == 0 and mean.low == mean.high == 0
 
 
 def _mean_amount(mean: Difference) -> str:

@@ -142,16 +142,14 @@ def mean_of(tasks: Sequence[TaskScores]) -> SeedScores | None:
     """Return the mean normalised scores of two encodings over several tables.
 
     Returns:
-        The means; None if there is a single table, a task has several tables, the encodings have
-        no seed in common in all of them, or neither is above the best baseline in any of them.
+        The means; None if there is a single table, a task has several tables, or the encodings have
+        no seed in common in all of them.
     """
     names = {task.task for task in tasks}
     if not 1 < len(names) == len(tasks):
         return None
     mean = average_over(tasks)
-    if not len(mean.seeds) or not math.isfinite(both_means(mean)[0]):
-        return None
-    return mean if mean.values.any() else None
+    return mean if len(mean.seeds) and math.isfinite(both_means(mean)[0]) else None
 
 
 def scaled(verdict: Verdict) -> tuple[float, float, float]:

@@ -176,8 +176,8 @@ def find_run(query: str, results: Path) -> RunRecord:
     """Return the record of a run that the user names.
 
     Args:
-        query: folder of the run, or "encoding/task/seed", where the last part is a number or the
-            name of the run.
+        query: folder of the run, or "encoding/task/seed", where the last part is the number of
+            the seed, "seed0" or the name of the run.
         results: results folder to search, including its exports.
 
     Raises:

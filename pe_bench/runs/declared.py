@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from pe_bench.errors import CRASHES, InputError, as_exception
+from pe_bench.errors import InputError
 from pe_bench.results.metrics import describe_metric
 from pe_bench.results.record import RunRecord
 from pe_bench.system.files import slug
@@ -74,23 +74,3 @@ def _check_subsets(task: Task) -> None:
         raise InputError(f"the task names a subset twice: {', '.join(task.all_subsets)}")
     if not files:
         raise InputError("the task has no subsets: `all_subsets` needs at least one name")
-
-
-def check_items(task: Task, again: Task) -> None:
-    """Check that a second instance of a task has the same data.
-
-    Encodings would otherwise be compared on different items, and no run could be repeated.
-
-    Raises:
-        InputError: it has other data.
-    """
-    try:
-        with as_exception():
-            first, second = task.provenance(), again.provenance()
-    except CRASHES:
-        return  # the run reports it
-    if first != second:
-        raise InputError(
-            "the task makes other items in each call, so encodings could not be compared: take "
-            "every random number from the generator that `sample` gets, or from a fixed seed"
-        )

@@ -16,10 +16,9 @@ from pe_bench.pretrained.weights import make_empty
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.options import TaskSpec, plugin_options
 from pe_bench.registry.plugins import Plugin
-from pe_bench.registry.versions import is_shipped
 from pe_bench.results.identity import digest_settings
 from pe_bench.results.views import Headline
-from pe_bench.runs.declared import check_declared, check_items
+from pe_bench.runs.declared import check_declared
 from pe_bench.runs.initial_weights import Adapted, load_pretrained
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.tuning import Tuning, default_rates
@@ -137,8 +136,6 @@ def resolve(options: RunOptions, spec: str, *, shape: ModelConfig | None = None)
         raise InputError(f"{plugin.label} has no headline, such as Headline('exact_match', 'test')")
     with as_exception():
         check_declared(task, plugin.label)
-    if context.data is None and not is_shipped(plugin.cls):
-        check_items(task, plugin.cls.make(context, **plugin.options))
     assert task.subsets  # raises an InputError if the user named a subset that does not exist
     if shape and not isinstance(task.vocabulary, Tokenizer):
         raise InputError(NO_CHECKPOINT)

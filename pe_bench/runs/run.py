@@ -36,6 +36,7 @@ from pe_bench.runs.run_record import (
 from pe_bench.runs.timing_context import code_of
 from pe_bench.runs.trained_models import is_damaged, is_kept, keep, model_folder
 from pe_bench.runs.tunable import with_choice
+from pe_bench.runs.unseeded import find_unseeded
 from pe_bench.system import environment
 from pe_bench.system.cache_entries import CHECKPOINTS, drop_weights, limit_weights
 from pe_bench.system.console import info, warn
@@ -186,7 +187,7 @@ class Run:
         if same is not None:
             return self._reuse(same)
         failures = Failures(self.title)
-        fault = find_fault(self.encoding)
+        fault = find_fault(self.encoding) or find_unseeded(self.resolved.task)
         if fault:
             failures.add("", InputError(fault))
             return self._record_failure(failures)

@@ -92,7 +92,7 @@ class Summary:
         trained: dict[str, list[Measurement]] = {}
         for point in self.points[subset]:
             row = found.get((point.length, point.second_axis))
-            name = point.curve or ("" if point.second_axis else subset)
+            name = _curve_of(point, subset)
             if row is None or not name:
                 continue
             lengths = (far if point.split == FAR else points).setdefault(name, {})
@@ -120,12 +120,13 @@ class Summary:
             learned: rows of each mean, for the metric of the gate.
         """
         rows = []
-        trained = [curve for curve in curves if curve.trained]
-        curves_of = Counter(curve.subset for curve in trained)
-        for curve in trained:
-            group = f"{curve.subset}-{OOD}" if self.each_subset else OOD
-            name = curve.subset if curves_of[curve.subset] == 1 else curve.name
-            rows.append(curve.effective_length(name, learned=self._has_learned(group, learned)))
+        for curve in curves:
+            if curve.trained:
+                group = f"{curve.subset}-{OOD}" if self.each_subset else OOD
+                name = curve.subset
+                if len(_trained_curves(self.points[curve.subset], curve.subset)) > 1:
+                    name += f"-{curve.name}"
+                rows.append(curve.effective_length(name, learned=self._has_learned(group, learned)))
         if not rows:
             return []
         status: Status = "ranked"
@@ -162,3 +163,13 @@ class Summary:
             for point in points:
                 found.update(self.group_names(subset, point))
         return found
+
+
+def _curve_of(point: EvalPoint, subset: str) -> str:
+    """Return the name of the curve of a point; empty: it is on no curve."""
+    return point.curve or ("" if point.second_axis else subset)
+
+
+def _trained_curves(points: Sequence[EvalPoint], subset: str) -> set[str]:
+    """Return the names of the curves of a subset with trained lengths, measured or not."""
+    return {_curve_of(point, subset) for point in points if point.split == ID} - {""}

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import some_slow
 from test_runner import Toy, record
 from test_runner import toy as toy  # a fixture
 
@@ -22,6 +23,25 @@ from pe_bench.api import Encoding
 class Mine(Encoding):
     def transform_qk(self, q, k, positions):
         return q, {keys}
+"""
+
+KEPT = """
+import torch
+from torch import nn
+from pe_bench.api import Encoding
+
+class Mine(Encoding):
+    def __init__(self, model, layer=0):
+        super().__init__(model, layer)
+        self.slope = nn.Parameter(torch.ones(model.heads))
+        self.kept = {}
+
+    def distance_bias(self, distances):
+        if not self.training:
+            return -self.slope[:, None] * distances
+        if len(distances) not in self.kept:
+            self.kept[len(distances)] = -self.slope[:, None] * distances
+        return self.kept[len(distances)]
 """
 
 
@@ -43,11 +63,57 @@ def test_rows_of_a_batch_that_see_each_other_are_found(tmp_path: Path) -> None:
     assert found is not None and "another row of a batch changes the outputs" in found
 
 
+FROM_64_ON = {
+    "k + k.flip(2) * (k.shape[2] >= 64)": "with 203 tokens, " + LEAK,
+    "k * max(64, k.shape[2])": "with 203 tokens, cutting the sequence changes the outputs",
+    "torch.cat([k[:, :, :64], (k + k.flip(0))[:, :, 64:]], 2)": "with 203 tokens, another row",
+    "k * vars(self).setdefault('longest', k.shape[2] > 64)": "an earlier, longer text changes",
+}
+
+
+@pytest.mark.parametrize("keys", some_slow(FROM_64_ON, [*FROM_64_ON][:1]))
+def test_faults_that_begin_at_64_tokens(keys: str, tmp_path: Path) -> None:
+    plugin = plugins.load("encoding", write(tmp_path, keys))
+    found = find_fault(plugin)
+    assert found is not None
+    assert found.startswith(f"its results would be wrong: {FROM_64_ON[keys]}")
+    assert find_fault(plugin, longest=48) is None  # the run has no such texts
+
+
+@pytest.mark.slow
+def test_at_most_515_tokens_are_tested(tmp_path: Path) -> None:
+    for begin, found in ((515, True), (516, False)):
+        keys = f"k + k.flip(2) * (k.shape[2] >= {begin})"
+        plugin = plugins.load("encoding", write(tmp_path, keys))
+        assert bool(find_fault(plugin, longest=8192)) is found
+
+
+def test_a_leak_is_found_if_long_texts_are_refused(tmp_path: Path) -> None:
+    keys = "k + k.flip(2) * torch.ones(100)[k.shape[2] - 1]"
+    found = find_fault(plugins.load("encoding", write(tmp_path, keys)))
+    assert found is not None and LEAK in found
+
+
+def test_a_result_from_before_a_training_step_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(KEPT)
+    found = find_fault(plugins.load("encoding", str(file)))
+    assert found is not None and "in training mode, a result kept on self from before" in found
+
+
+def test_the_longest_text_of_a_run_is_tested(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    monkeypatch.setattr("pe_bench.runs.run.find_fault", lambda _, longest: lengths.append(longest))
+    toy(encodings=("nope",))
+    assert lengths == [16]  # `max_eval_tokens`
+
+
 @pytest.mark.parametrize(
     "keys",
     [
         "k + k.cumsum(2)",  # the past only
         "k + k.flip(2) * torch.rand(1)",  # random, so nothing can be compared
+        "torch.cat([k[:, :, :100], k[:, :, 100:] * torch.inf], 2)",  # the results show it
         "k + k.flip(2) * torch.ones(7)",  # does not fit the small model
     ],
 )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pe_bench.checks import encodings as module
 from pe_bench.checks import kernels as checked_kernels
 from pe_bench.checks.depth import Depths, find_unlike_layers
+from pe_bench.checks.differences import difference
 from pe_bench.checks.encodings import CHECKS, FACTS, examine
 from pe_bench.checks.findings import NotApplicable, run_check
 from pe_bench.checks.kernels import compare_kernels
@@ -32,6 +33,8 @@ from pe_bench.grid.spec import GridSpec
 from pe_bench.positions import Positions
 from pe_bench.registry import catalogue, plugins
 from pe_bench.runs.options import RunOptions
+
+NAN, INF = float("nan"), float("inf")
 
 HEADER = """
 import torch
@@ -143,7 +146,135 @@ class Random(Encoding):
         return x + torch.rand_like(x)
 """
 
+# Chunks of 64 tokens are replaced by their mean as soon as they are complete.
+POOLING = """
+class Pooling(Encoding):
+    shared = False
+
+    def __init__(self, model, layer=0):
+        super().__init__(model, layer)
+        self.gate = nn.Linear(model.width, model.heads)
+
+    def token_features(self, x, positions):
+        return self.gate(x).mT[..., None]
+
+    def scan_features(self, features):
+        *whole, rest = features.split(64, dim=2) if features.shape[2] > 64 else [features]
+        pooled = [chunk.mean(2, keepdim=True).expand_as(chunk) for chunk in whole]
+        return torch.cat([*pooled, rest], dim=2)
+
+    def separable_bias(self, positions):
+        return positions.features[..., 0]
+"""
+
+# A base that grows with the length beyond 64 tokens.
+DYNAMIC = """
+class Dynamic(RoPE):
+    shift_invariant = False
+    longest = 64
+
+    def transform_qk(self, q, k, positions):
+        self.longest = max({earlier}, positions.key.shape[1])
+        ids = positions.query * (64 / self.longest)
+        return super().transform_qk(q, k, replace(positions, query=ids))
+"""
+
+LEARNED_BIAS = """
+class LearnedBias(Encoding):
+    shift_invariant = True
+    shared = False
+
+    def __init__(self, model, layer=0):
+        super().__init__(model, layer)
+        self.table = nn.Parameter(torch.{initial}(model.heads, 64))
+        self.gate = nn.Parameter(torch.{initial}(model.heads))
+        self.kept = {{}}
+
+    def distance_bias(self, distances):
+        key = (len(distances), int(distances[-1]))
+        if {stale}:
+            return self.kept[key]
+        bias = self.table[:, distances.clamp(max=63)] * self.gate[:, None]
+        self.kept[key] = bias
+        return bias
+"""
+
 BROKEN = {
+    "pools chunks of 64 tokens": (
+        POOLING,
+        {"causal", "prefix_consistent", "cache", "chunks", "ragged"},
+    ),
+    "is off by one when it decodes from position 64 on": (
+        """
+class OffByOne(Sinusoidal):
+    def embed(self, x, positions):
+        ids = positions.query
+        if x.shape[1] == 1:
+            ids = torch.where(ids >= 64, ids + 1, ids)
+        return super().embed(x, replace(positions, query=ids))
+""",
+        {"cache", "ragged"},
+    ),
+    "keeps the length of its longest text": (
+        DYNAMIC.format(earlier="self.longest"),
+        {"repeatable"},
+    ),
+    "depends on lengths beyond 64 tokens": (
+        DYNAMIC.format(earlier="64"),
+        {"prefix_consistent", "cache", "chunks", "ragged"},
+    ),
+    "multiplies two parameters that are zero at first": (
+        LEARNED_BIAS.format(initial="zeros", stale="False"),
+        {"gradients"},
+    ),
+    "keeps a bias in every mode": (
+        LEARNED_BIAS.format(initial="ones", stale="key in self.kept"),
+        {"repeatable"},
+    ),
+    "keeps a bias in evaluation": (
+        LEARNED_BIAS.format(initial="ones", stale="not self.training and key in self.kept"),
+        {"repeatable"},
+    ),
+    "keeps a bias in training": (
+        LEARNED_BIAS.format(initial="ones", stale="self.training and key in self.kept"),
+        {"repeatable"},
+    ),
+    "rounds its positions in every type": (
+        """
+class Bfloat16(RoPE):
+    shift_invariant = False
+
+    def tables(self, ids, dtype):
+        return super().tables(ids.bfloat16().float(), dtype)
+""",
+        {"precision"},
+    ),
+    "returns a bias in float16": (
+        """
+class Float16(Encoding):
+    shift_invariant = True
+
+    def distance_bias(self, distances):
+        return (-0.1 * distances.half())[None].expand(self.model.heads, -1)
+""",
+        {"precision"},
+    ),
+    "subtracts the mean of the batch": (
+        """
+class Centred(Encoding):
+    def embed(self, x, positions):
+        return x - x.mean(0, keepdim=True) / 2
+""",
+        {"rows", "ragged"},
+    ),
+    "sees other rows in training": (
+        """
+class Neighbours(Encoding):
+    def embed(self, x, positions):
+        return x + x.flip(0) if self.training else x
+""",
+        {"rows"},
+    ),
     "is random": (RANDOM, {"repeatable"}),
     "sees the future in its fourth layer": (
         FOURTH_LEAKS,
@@ -180,7 +311,7 @@ class Impatient(Sinusoidal):
         ids = positions.query if x.shape[1] == 1 else torch.arange(x.shape[1])[None]
         return super().embed(x, replace(positions, query=ids))
 """,
-        {"chunks"},
+        {"cache", "chunks"},
     ),
     "has a parameter that nothing uses": (
         """
@@ -192,11 +323,11 @@ class Idle(Encoding):
         {"gradients", "interface"},
     ),
     "has too long a table declared": (
-        TABLE.replace("max_position = 100", "max_position = 200"),
+        TABLE.replace("100", "240").replace("max_position = 240", "max_position = 300"),
         {"bfloat16", "finite", "max_position"},
     ),
     "has a table and no limit declared": (
-        TABLE.replace("max_position = 100", "max_position = None"),
+        TABLE.replace("100", "240").replace("max_position = 240", "max_position = None"),
         {"bfloat16", "finite"},
     ),
     "claims shift invariance and is absolute": (
@@ -212,7 +343,7 @@ class Rounded(RoPE):
     def tables(self, ids, dtype):
         return super().tables(ids.bfloat16().float(), dtype)
 """,
-        {"shift_invariant"},
+        {"shift_invariant", "precision"},
     ),
     "keeps its frequencies in the model's type": (NARROW, {"bfloat16"}),
     "computes its angles in the model's type": (
@@ -275,7 +406,7 @@ class Exploding(Encoding):
         """
 class Long(Encoding):
     def embed(self, x, positions):
-        return x * (torch.inf if x.shape[1] > 200 else 1)
+        return x * (torch.inf if x.shape[1] > 250 else 1)
 """,
         {"finite"},
     ),
@@ -354,6 +485,33 @@ def findings(spec: str, checks: Iterable[str] = CHECKS) -> dict[str, str]:
 
 # Findings of single checks in the broken encodings of the slow tests.
 ALONE = [
+    ("causal", "pools chunks of 64 tokens", "with 203 tokens, changing later tokens changes"),
+    ("prefix_consistent", "pools chunks of 64 tokens", "with 203 tokens, cutting the sequence"),
+    ("prefix_consistent", "depends on lengths beyond 64 tokens", "with 203 tokens, cutting"),
+    ("cache", "is off by one when it decodes from position 64 on", "with 203 tokens, decoding"),
+    ("chunks", "pools chunks of 64 tokens", "with 203 tokens, feeding the prompt in pieces"),
+    ("repeatable", "keeps the length of its longest text", "an earlier, longer text changes"),
+    (
+        "gradients",
+        "multiplies two parameters that are zero at first",
+        "training does not change encodings.0.table, encodings.0.gate",
+    ),
+    *(
+        ("repeatable", f"keeps a bias in {mode}", f"in {named} mode, a result kept on self")
+        for mode, named in [
+            ("every mode", "evaluation"),
+            ("evaluation", "evaluation"),
+            ("training", "training"),
+        ]
+    ),
+    (
+        "precision",
+        "rounds its positions in every type",
+        "Bfloat16.transform_qk computes in bfloat16 (",
+    ),
+    ("precision", "returns a bias in float16", "Float16.distance_bias computes in float16 ("),
+    ("rows", "subtracts the mean of the batch", "another row of a batch changes the outputs by"),
+    ("rows", "sees other rows in training", "in training, another row of a batch changes"),
     ("cache", "counts from zero in every call", "decoding with a cache"),
     ("chunks", "knows a whole prompt and single tokens only", "feeding the prompt in pieces"),
     ("ragged", "counts from zero in every call", ""),
@@ -459,6 +617,29 @@ def test_the_tolerance_of_a_gradient(
         f"backend sdpa changes the gradient of {wrong} by" * bool(wrong)
     )
     assert bool(found) is bool(wrong)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "found"),
+    [
+        ([1.0, NAN, INF], [1.0, NAN, INF], None),
+        ([1.0, NAN], [1.0, 2.0], "it differs by nan of the largest"),
+        ([1.0, 2.0], [1.0, INF], "it differs by inf of the largest"),
+        ([1.5, NAN], [1.0, NAN], "it differs by 5.0e-01 of the largest"),
+    ],
+)
+def test_numbers_that_are_not_finite(
+    actual: list[float], expected: list[float], found: str | None
+) -> None:
+    assert difference(torch.tensor(actual), torch.tensor(expected), "it differs") == found
+
+
+def test_a_gradient_that_a_backend_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def results(model: Any, tokens: Tensor, backend: str) -> tuple[Tensor, dict[str, Tensor]]:
+        return torch.ones(3), {"table": torch.ones(2)} if backend == "eager" else {}
+
+    monkeypatch.setattr(module, "outputs_and_gradients", results)
+    assert CHECKS["backends"](Subject(Encoding)) == "backend sdpa gives no gradient to table"
 
 
 @pytest.mark.slow

@@ -99,6 +99,21 @@ def test_parameters_that_some_layer_uses_are_used(change: str, tmp_path: Path) -
     assert found == [] if used else "no gradient reaches scale: no hook uses it" in found
 
 
+@pytest.mark.parametrize("initial", ["zeros", "ones"])
+def test_parameters_that_training_does_not_change(initial: str, tmp_path: Path) -> None:
+    """The gradient of a product of two zeros is zero; one zero is enough to leave it."""
+    body = (
+        INIT.format(options="")
+        + "        self.scale = nn.Parameter(torch.zeros(2))\n"
+        + f"        self.gate = nn.Parameter(torch.{initial}(2))\n\n"
+        "    def transform_qk(self, q, k, positions):\n"
+        "        return q * (1 + (self.scale * self.gate).sum()), k\n"
+    )
+    found = find_unused_parameters(plugins.load("encoding", write(tmp_path, body)))
+    sentence = "training does not change scale, gate: is it multiplied by another parameter"
+    assert [one[: len(sentence)] for one in found] == [sentence] * (initial == "zeros")
+
+
 @pytest.mark.parametrize("name", catalogue.names("encoding"))
 def test_shipped_encodings_have_none(name: str) -> None:
     plugin = plugins.load("encoding", name)

@@ -3,10 +3,10 @@
 import torch
 from torch import nn
 
-from pe_bench.checks.differences import first_difference
-from pe_bench.checks.encodings import causal, prefix_consistent, repeatable
+from pe_bench.checks.encodings import causal, prefix_consistent, rows
 from pe_bench.checks.findings import NotApplicable
-from pe_bench.checks.subject import Subject, layer_outputs, training_outputs
+from pe_bench.checks.repeatability import find_memory, find_randomness
+from pe_bench.checks.subject import LENGTH, LONG, Subject, layer_outputs, training_outputs
 from pe_bench.decoder.model import Decoder
 from pe_bench.decoder.unsaved import find_unsaved
 from pe_bench.encoding import Encoding
@@ -15,21 +15,32 @@ from pe_bench.registry.plugins import Plugin
 from pe_bench.registry.torch_settings import ChangedTorch, keeping_torch_settings
 from pe_bench.registry.versions import is_shipped
 
+LONGEST = 515  # tokens; attention works in blocks from 512 tokens on
 
-def find_fault(plugin: Plugin) -> str | None:
+
+def find_fault(plugin: Plugin, longest: int = LONG) -> str | None:
     """Return a sentence on the first fault of an encoding, or None.
 
     The faults are layers that do not fit together, hooks that change settings of torch, random
-    values that are not saved, weights that a forward pass creates, and outputs that depend on later
-    tokens, on their number, or on other rows of a batch. Of shipped encodings, only the layers are
-    tested. An encoding that does not work in the small model of `pe-bench check` cannot be tested,
-    and the outputs of a random one cannot be compared.
+    values that are not saved, weights that a forward pass creates, and outputs that depend on
+    earlier texts or weights, on later tokens, on their number, or on other rows of a batch. Of
+    shipped encodings, only the layers are tested. An encoding that does not work in the small model
+    of `pe-bench check` cannot be tested, and the outputs of a random one cannot be compared.
+
+    Args:
+        plugin: the encoding.
+        longest: number of tokens of the longest text of the run. The test has texts of 40 tokens,
+            and of this length or of 515 tokens, whichever is less.
     """
     try:
         with torch.random.fork_rng(devices=[]), keeping_torch_settings("the encoding"):
-            return _find_in_small_model(Subject(plugin.make))
+            for length in dict.fromkeys((LENGTH, min(max(longest, LENGTH), LONGEST))):
+                fault = _find_in_small_model(Subject(plugin.make, longest=length))
+                if fault:
+                    return fault
     except ChangedTorch as error:
         return str(error)
+    return None
 
 
 def _find_in_small_model(subject: Subject) -> str | None:
@@ -82,18 +93,27 @@ def _find_late_weights(model: Decoder, subject: Subject) -> str | None:
     return None
 
 
-@torch.no_grad()
 def _find_leak(subject: Subject) -> str | None:
-    """Return a sentence on outputs that depend on tokens or rows that they must not depend on."""
-    if repeatable(subject):
+    """Return a sentence on outputs that depend on something that they must not depend on.
+
+    Random outputs cannot be compared. Results show if outputs are not finite; these spread to
+    earlier tokens, because 0 times infinity is not a number.
+    """
+    if find_randomness(subject) or not _is_finite(subject):
         return None
-    leak = causal(subject) or _find_dependence_on_length(subject)
-    if leak is None:
-        model, tokens = subject.model(), subject.tokens()
-        alone = layer_outputs(model, tokens[:1])
-        together = [outputs[:1] for outputs in layer_outputs(model, tokens)]
-        leak = first_difference(together, alone, "another row of a batch changes the outputs")
+    leak = (
+        find_memory(subject)
+        or causal(subject)
+        or _find_dependence_on_length(subject)
+        or rows(subject)
+    )
     return leak and f"its results would be wrong: {leak}; see pe-bench check"
+
+
+@torch.no_grad()
+def _is_finite(subject: Subject) -> bool:
+    logits = subject.model()(subject.tokens(subject.longest))  # (B, T, V)
+    return bool(logits.isfinite().all())
 
 
 def _find_dependence_on_length(subject: Subject) -> str | None:

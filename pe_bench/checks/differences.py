@@ -8,10 +8,15 @@ TOLERANCE = 1e-9  # relative, in float64
 def difference(actual: Tensor, expected: Tensor, what: str, least: float = 1e-30) -> str | None:
     """Return the difference between two results as text, or None if it is within rounding.
 
+    Numbers that are not finite must be equal; the check `finite` finds them.
+
     Args:
-        least: errors are relative to the largest number, but at least to this value.
+        least: errors are relative to the largest finite number, but at least to this value.
     """
-    error = float((actual - expected).abs().max() / expected.abs().max().clamp(min=least))
+    same = (actual == expected) | (actual.isnan() & expected.isnan())
+    errors = (actual - expected).abs().masked_fill(same, 0)
+    size = expected.masked_fill(~expected.isfinite(), 0).abs().max().clamp(min=least)
+    error = float(errors.max() / size)
     return None if error <= TOLERANCE else f"{what} by {error:.1e} of the largest"
 
 

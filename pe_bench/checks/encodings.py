@@ -5,7 +5,7 @@ raises `NotApplicable` if the encoding does not claim the property. The first li
 is shown in the legend.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from pe_bench.checks.findings import Finding, NotApplicable, run_check
 from pe_bench.checks.interface import find_oversights
 from pe_bench.checks.kernels import LENGTHS, compare_kernels
 from pe_bench.checks.ledger import blocks_of
+from pe_bench.checks.precision import precision
+from pe_bench.checks.repeatability import repeatable
 from pe_bench.checks.softmax import normalise, out_of_sight, temperature
 from pe_bench.checks.states import permutation, rotation
 from pe_bench.checks.subject import (
@@ -26,6 +28,7 @@ from pe_bench.checks.subject import (
     outputs_and_gradients,
     training_outputs,
 )
+from pe_bench.checks.trained import describe_unchanged, find_unchanged_parameters
 from pe_bench.decoder import blocked
 from pe_bench.decoder.attention import BACKENDS, Backend
 from pe_bench.decoder.cache import Cache
@@ -35,7 +38,6 @@ from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 
 FIRST_ORDINARY = 1 + max(*CONFIG.digit_ids, *CONFIG.separator_ids)  # above digits and separators
-SHORT = 12  # tokens
 SMALL = 1e-3  # errors are relative to the gradient, or to this part of the largest gradient
 
 
@@ -45,52 +47,30 @@ def interface(subject: Subject) -> str | None:
 
 
 @torch.no_grad()
-def repeatable(subject: Subject) -> str | None:
-    """The same seed and input give the same outputs, whatever the model has seen before."""
-    model, tokens = subject.model(), subject.tokens()
-    first = layer_outputs(model, tokens)
-    again = layer_outputs(model, tokens)
-    wrong = first_difference(
-        again, first, "the same input twice gives different outputs: they differ"
-    )
-    if wrong:
-        return wrong
-    model = subject.model()
-    layer_outputs(model, tokens[:, :SHORT])
-    after_others = layer_outputs(model, tokens)
-    new = layer_outputs(subject.model(), tokens)
-    return (
-        first_difference(new, first, "two models with the same seed have different outputs")
-        or first_difference(after_others, new, "an earlier, shorter text changes the outputs")
-        or first_difference(
-            training_outputs(model, tokens[:, :SHORT]),
-            training_outputs(model, tokens[:, :SHORT]),
-            "in training, the same seed and input give different outputs: they differ",
-        )
-    )
-
-
-@torch.no_grad()
 def causal(subject: Subject) -> str | None:
     """No output depends on later tokens."""
     model = subject.model()
-    tokens = subject.tokens()
-    changed = tokens.clone()
-    changed[:, 25:] = (changed[:, 25:] + 7) % CONFIG.vocab_size
-    before = [outputs[:, :25] for outputs in layer_outputs(model, tokens)]
-    after = [outputs[:, :25] for outputs in layer_outputs(model, changed)]
-    wrong = first_difference(after, before, "changing later tokens changes the outputs")
-    if wrong:
-        return wrong
-    # In training, positions of digits may depend on the whole row, so digits and separators do not
-    # change.
-    rows = tokens[:, :TRAIN_LENGTH]
-    others = torch.where(
-        rows < FIRST_ORDINARY, rows, changed[:, :TRAIN_LENGTH].clamp(FIRST_ORDINARY)
-    )
-    before = [outputs[:, :25] for outputs in training_outputs(model, rows)]
-    after = [outputs[:, :25] for outputs in training_outputs(model, others)]
-    return first_difference(after, before, "in training, later tokens change the outputs")
+    for tokens in subject.short_and_long():
+        changed, cut = _change_end(tokens)
+        before = [outputs[:, :cut] for outputs in layer_outputs(model, tokens)]
+        after = [outputs[:, :cut] for outputs in layer_outputs(model, changed)]
+        what = _with_length("changing later tokens changes the outputs", tokens)
+        wrong = first_difference(after, before, what)
+        if wrong:
+            return wrong
+    model = subject.trained_on_long().model()
+    for text in subject.short_and_long():
+        tokens = text[:, : model.config.train_length]
+        # In training, positions of digits may depend on the whole row.
+        changed, cut = _change_end(tokens)
+        changed = _with_digits_of(tokens, changed)
+        before = [outputs[:, :cut] for outputs in training_outputs(model, tokens)]
+        after = [outputs[:, :cut] for outputs in training_outputs(model, changed)]
+        what = _with_length("in training, later tokens change the outputs", tokens)
+        wrong = first_difference(after, before, what)
+        if wrong:
+            return wrong
+    return None
 
 
 @torch.no_grad()
@@ -100,14 +80,41 @@ def prefix_consistent(subject: Subject) -> str | None:
     With `needs_final_length`, both cases get the same length of the finished sequence.
     """
     model = subject.model()
-    tokens = subject.tokens()
     if not model.encoding.prefix_consistent:
         raise NotApplicable("declares prefix_consistent = False")
-    finished = None
-    if model.encoding.needs_final_length:
-        finished = torch.full((len(tokens),), tokens.shape[1])
-    start = model(tokens[:, :17], final_lengths=finished)
-    return difference(start, model(tokens)[:, :17], "cutting the sequence changes the outputs")
+    for tokens in subject.short_and_long():
+        finished = None
+        if model.encoding.needs_final_length:
+            finished = torch.full((len(tokens),), tokens.shape[1])
+        what = _with_length("cutting the sequence changes the outputs", tokens)
+        whole = model(tokens)
+        for cut in (17, _middle(tokens)):
+            start = model(tokens[:, :cut], final_lengths=finished)
+            wrong = difference(start, whole[:, :cut], what)
+            if wrong:
+                return wrong
+    return None
+
+
+@torch.no_grad()
+def rows(subject: Subject) -> str | None:
+    """The outputs of a row do not depend on the other rows of its batch."""
+    model = subject.model()
+    for tokens in subject.short_and_long():
+        alone = layer_outputs(model, tokens[:1])
+        together = [outputs[:1] for outputs in layer_outputs(model, tokens)]
+        what = _with_length("another row of a batch changes the outputs", tokens)
+        wrong = first_difference(together, alone, what)
+        if wrong:
+            return wrong
+    # In training, random numbers may depend on the number of rows and on digits.
+    tokens = subject.tokens()[:, :TRAIN_LENGTH]
+    others = torch.cat([tokens[:1], _with_digits_of(tokens[1:], tokens[1:].flip(1))])
+    before = [outputs[:1] for outputs in training_outputs(model, tokens)]
+    after = [outputs[:1] for outputs in training_outputs(model, others)]
+    return first_difference(
+        after, before, "in training, another row of a batch changes the outputs"
+    )
 
 
 @torch.no_grad()
@@ -130,37 +137,45 @@ def shift_invariant(subject: Subject) -> str | None:
 def cache(subject: Subject) -> str | None:
     """Decoding token by token gives the logits of a full forward."""
     model = _cacheable(subject)
-    tokens = subject.tokens()
-    memory = Cache(len(tokens), tokens.shape[1], subject.device)
-    steps = [tokens[:, :30], *tokens[:, 30:].split(1, dim=1)]
-    decoded = torch.cat([model(step, memory) for step in steps], dim=1)
-    return difference(decoded, model(tokens), "decoding with a cache changes the outputs")
+    for tokens in subject.short_and_long():
+        memory = Cache(len(tokens), tokens.shape[1], subject.device)
+        decoded = torch.cat([model(step, memory) for step in _steps(tokens)], dim=1)
+        what = _with_length("decoding with a cache changes the outputs", tokens)
+        wrong = difference(decoded, model(tokens), what)
+        if wrong:
+            return wrong
+    return None
 
 
 @torch.no_grad()
 def chunks(subject: Subject) -> str | None:
     """Feeding a prompt in pieces gives the logits of a full forward."""
     model = _cacheable(subject)
-    tokens = subject.tokens()
-    memory = Cache(len(tokens), tokens.shape[1], subject.device)
-    pieces = torch.cat([model(piece, memory) for piece in tokens.split(13, dim=1)], dim=1)
-    return difference(pieces, model(tokens), "feeding the prompt in pieces changes the outputs")
+    for tokens in subject.short_and_long():
+        memory = Cache(len(tokens), tokens.shape[1], subject.device)
+        pieces = torch.cat([model(piece, memory) for piece in tokens.split(13, dim=1)], dim=1)
+        what = _with_length("feeding the prompt in pieces changes the outputs", tokens)
+        wrong = difference(pieces, model(tokens), what)
+        if wrong:
+            return wrong
+    return None
 
 
 def ragged(subject: Subject) -> str | None:
     """Prompts of unequal length in one batch continue as each does alone."""
     new_tokens = 6
     model = _cacheable(subject)
-    tokens = subject.tokens(rows=3)[:, :-new_tokens].tolist()
-    prompts = [tokens[0], tokens[1][:5], tokens[2][:-3]]
-    together = generate(model, prompts, max_new_tokens=new_tokens, end=-1)
-    for prompt, continued in zip(prompts, together, strict=True):
-        row = torch.tensor([[*prompt, *continued]], device=subject.device)  # (1, T)
-        with torch.no_grad():
-            logits = model(row, final_lengths=torch.tensor([row.shape[1]]))  # (1, T, V)
-        alone = logits[0, len(prompt) - 1 : -1].argmax(-1)
-        if alone.tolist() != continued:
-            return f"a prompt of {len(prompt)} tokens continues differently among longer ones"
+    for tokens in subject.short_and_long(rows=3):
+        texts = tokens[:, :-new_tokens].tolist()
+        prompts = [texts[0], texts[1][:5], texts[2][:-3]]
+        together = generate(model, prompts, max_new_tokens=new_tokens, end=-1)
+        for prompt, continued in zip(prompts, together, strict=True):
+            row = torch.tensor([[*prompt, *continued]], device=subject.device)  # (1, T)
+            with torch.no_grad():
+                logits = model(row, final_lengths=torch.tensor([row.shape[1]]))  # (1, T, V)
+            alone = logits[0, len(prompt) - 1 : -1].argmax(-1)
+            if alone.tolist() != continued:
+                return f"a prompt of {len(prompt)} tokens continues differently among longer ones"
     return None
 
 
@@ -179,6 +194,8 @@ def backends(subject: Subject) -> str | None:
             if wrong is not None:
                 return wrong
             for name, gradient in gradients.items():
+                if name not in others:
+                    return f"backend {backend} gives no gradient to {name}"
                 what = f"{changes} the gradient of {name}"
                 wrong = difference(others[name], gradient, what, least)
                 if wrong is not None:
@@ -196,7 +213,7 @@ def kernels(subject: Subject) -> str | None:
 
 
 def gradients(subject: Subject) -> str | None:
-    """Every parameter gets a gradient."""
+    """Every parameter gets a gradient, and training changes it from its initial value."""
     model = subject.model().train()
     model(subject.tokens(2 * LENGTH)).square().mean().backward()
     without = [
@@ -204,7 +221,11 @@ def gradients(subject: Subject) -> str | None:
         for name, parameter in model.named_parameters()
         if parameter.requires_grad and (parameter.grad is None or not parameter.grad.any())
     ]
-    return f"no gradient reaches {', '.join(without)}" if without else None
+    if without:
+        return f"no gradient reaches {', '.join(without)}"
+    tokens = subject.tokens(TRAIN_LENGTH)
+    unchanged = find_unchanged_parameters(subject.untrained_model(), tokens)
+    return describe_unchanged([f"encodings.{name}" for name in unchanged]) if unchanged else None
 
 
 @torch.no_grad()
@@ -284,6 +305,7 @@ CHECKS: dict[str, Callable[[Subject], str | None]] = {
     "repeatable": repeatable,  # first, because a random encoding fails most other checks
     "causal": causal,
     "prefix_consistent": prefix_consistent,
+    "rows": rows,
     "shift_invariant": shift_invariant,
     "cache": cache,
     "chunks": chunks,
@@ -291,6 +313,7 @@ CHECKS: dict[str, Callable[[Subject], str | None]] = {
     "backends": backends,
     "kernels": kernels,
     "gradients": gradients,
+    "precision": precision,
     "bfloat16": bfloat16,
     "finite": finite,
     "max_position": max_position,
@@ -351,6 +374,41 @@ def _inherited(encoding: Encoding, fact: str, remedy: str) -> str:
     if owner is type(encoding):
         return ""
     return f"; {fact} is inherited from {owner.__name__}: {remedy}"
+
+
+def _with_length(what: str, tokens: Tensor) -> str:
+    """Return the words with the number of tokens, if these are a long text."""
+    length = tokens.shape[1]
+    return what if length <= LENGTH else f"with {length} tokens, {what}"
+
+
+def _middle(tokens: Tensor) -> int:
+    """Return a number of tokens in the middle; it is odd, so no chunk of 2^n tokens ends there."""
+    return tokens.shape[1] * 5 // 8 | 1
+
+
+def _change_end(tokens: Tensor) -> tuple[Tensor, int]:
+    """Return tokens (B, T) of which the last ones are others, and the number of equal ones."""
+    cut = _middle(tokens)
+    changed = tokens.clone()
+    changed[:, cut:] = (changed[:, cut:] + 7) % CONFIG.vocab_size
+    return changed, cut
+
+
+def _with_digits_of(tokens: Tensor, changed: Tensor) -> Tensor:
+    """Return the changed tokens (B, T), but digits and separators as they were."""
+    return torch.where(tokens < FIRST_ORDINARY, tokens, changed.clamp(FIRST_ORDINARY))
+
+
+def _steps(tokens: Tensor) -> Sequence[Tensor]:
+    """Divide tokens (B, T): one by one around powers of two, where tables may end, else together.
+
+    A short text is a prompt of 30 tokens and ten single ones.
+    """
+    cuts: list[int] = []
+    for bound in (35, 64, 128):
+        cuts += range(bound - 5, min(bound + 6, tokens.shape[1]))
+    return tokens.tensor_split(cuts, dim=1)
 
 
 def _cacheable(subject: Subject) -> Decoder:

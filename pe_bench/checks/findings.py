@@ -50,13 +50,20 @@ def run_check(check: Callable[[Subject], str | None], subject: Subject) -> Findi
 
 def describe_crash(error: BaseException) -> str:
     """Return hook, type, message, file and line of an exception in a plugin, in one line."""
+    hook = hook_of(error)
+    words = describe_error(error)
+    return f"{hook}: {words}" if hook else words
+
+
+def hook_of(error: BaseException) -> str:
+    """Return the innermost hook in the traceback, as "Mine.bias"; "" if there is none."""
     hook = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         owner = frame.f_locals.get("self")
         name = frame.f_code.co_name
         if _is_hook(owner, name):
-            hook = f"{type(owner).__name__}.{name}: "  # keep the innermost hook
-    return hook + describe_error(error)
+            hook = f"{type(owner).__name__}.{name}"  # keep the innermost hook
+    return hook
 
 
 def _is_hook(owner: object, name: str) -> bool:

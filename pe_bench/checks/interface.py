@@ -1,7 +1,7 @@
 """Mistakes in the use of the interface that raise no exception, such as a misspelt hook."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pe_bench.checks.subject import CONFIG
+from pe_bench.checks.trained import describe_unchanged, find_unchanged_parameters
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.registry.options import plugin_options
@@ -48,19 +49,36 @@ def find_oversights(encoding: Encoding) -> list[str]:
 
 
 def find_unused_parameters(plugin: Plugin) -> list[str]:
-    """Return a sentence if parameters get no gradient in any layer of a small model."""
+    """Return sentences on parameters that nothing uses, or training does not change.
+
+    A parameter counts only if this is so in every layer of a small model.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = Decoder(replace(CONFIG, layers=2), plugin.make).train()
         tokens = torch.randint(CONFIG.vocab_size, (2, CONFIG.train_length))
         model(tokens).square().mean().backward()
-    used: dict[str, bool] = {}
-    for instance in model.encodings:
-        for name, parameter in instance.named_parameters():
-            reached = parameter.grad is not None or not parameter.requires_grad
-            used[name] = used.get(name, False) or reached
-    unused = [name for name, reached in used.items() if not reached]
-    return [f"no gradient reaches {', '.join(unused)}: no hook uses it"] if unused else []
+        without = [
+            name
+            for name, parameter in model.encodings.named_parameters()
+            if parameter.requires_grad and parameter.grad is None
+        ]
+        unused = _in_every_layer(without, model.encodings)
+        if unused:
+            return [f"no gradient reaches {', '.join(unused)}: no hook uses it"]
+        model.zero_grad()
+        unchanged = _in_every_layer(find_unchanged_parameters(model, tokens), model.encodings)
+    return [describe_unchanged(unchanged)] if unchanged else []
+
+
+def _in_every_layer(names: Sequence[str], encodings: nn.ModuleList) -> list[str]:
+    """Return the names within a layer of parameters that are listed for every layer."""
+    others = set()
+    for full, _ in encodings.named_parameters():
+        if full not in names:
+            others.add(full.partition(".")[2])
+    within = dict.fromkeys(full.partition(".")[2] for full in names)
+    return [name for name in within if name not in others]
 
 
 def _misspelt_names(encoding: Encoding) -> Iterator[str]:

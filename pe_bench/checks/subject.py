@@ -8,9 +8,14 @@ from torch import Tensor
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.model import Decoder, MakeEncoding
+from pe_bench.errors import InputError
 
-LENGTH = 40
+LENGTH = 40  # tokens of most checks
+LONG = (
+    203  # several times the training length; odd, and more than common sizes of tables and chunks
+)
 TRAIN_LENGTH = 32
+UNTRAINED_LAYERS = 4
 # Enough layers for encodings that act only in every fourth layer. The weights are larger than in a
 # real model, because positions matter only if attention is far from uniform.
 CONFIG = ModelConfig(
@@ -34,31 +39,56 @@ class Subject:
         make_encoding: constructs the encoding of a layer.
         device: "cpu" or "cuda".
         kv_heads: number of key heads of the model; 0: the number of query heads.
+        train_length: training length of the model.
+        longest: number of tokens of the long texts.
     """
 
     make_encoding: MakeEncoding
     device: str = "cpu"
     kv_heads: int = 0
+    train_length: int = TRAIN_LENGTH
+    longest: int = LONG
 
     @property
     def config(self) -> ModelConfig:
         """Shape of the model."""
-        return replace(CONFIG, kv_heads=self.kv_heads)
+        return replace(CONFIG, kv_heads=self.kv_heads, train_length=self.train_length)
 
     def model(self, dtype: torch.dtype = torch.float64, layers: int = CONFIG.layers) -> Decoder:
         """Return a small decoder with fixed nonzero weights, in evaluation mode."""
-        torch.manual_seed(0)
-        model = Decoder(replace(self.config, layers=layers), self.make_encoding)
+        model = self._make_model(layers)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))
         return model.to(self.device, dtype).eval()
+
+    def untrained_model(self) -> Decoder:
+        """Return a small decoder with its initial weights."""
+        return self._make_model(UNTRAINED_LAYERS).to(self.device, torch.float64)
+
+    def _make_model(self, layers: int) -> Decoder:
+        torch.manual_seed(0)
+        return Decoder(replace(self.config, layers=layers), self.make_encoding)
 
     def tokens(self, length: int = LENGTH, rows: int = 2) -> Tensor:
         """Return fixed random tokens (rows, length)."""
         generator = torch.Generator().manual_seed(1)
         shape = (rows, self.length(length))
         return torch.randint(CONFIG.vocab_size, shape, generator=generator).to(self.device)
+
+    def short_and_long(self, rows: int = 2) -> list[Tensor]:
+        """Return tokens (rows, length) of both lengths, or once if the encoding allows one only."""
+        lengths = dict.fromkeys(self.length(wanted) for wanted in (LENGTH, self.longest))
+        return [self.tokens(length, rows) for length in lengths]
+
+    def trained_on_long(self) -> "Subject":
+        """Return the subject with the long texts as training length, unless options refuse it."""
+        longer = replace(self, train_length=self.length(self.longest))
+        try:
+            longer.make_encoding(longer.config, 0)
+        except InputError:
+            return self
+        return longer
 
     def length(self, wanted: int) -> int:
         """Return the wanted length, limited by the number of positions of the encoding."""
@@ -70,7 +100,9 @@ def layer_outputs(model: Decoder, tokens: Tensor) -> list[Tensor]:
     """Return the output of each layer, (B, T, C) each."""
     outputs: list[Tensor] = []
     handles = [
-        block.register_forward_hook(lambda block, args, returned: outputs.append(returned[0]))
+        block.register_forward_hook(
+            lambda block, args, returned: outputs.append(returned[0].detach())
+        )
         for block in model.layers
     ]
     model(tokens)

@@ -187,7 +187,9 @@ class Run:
         if same is not None:
             return self._reuse(same)
         failures = Failures(self.title)
-        fault = find_fault(self.encoding) or find_unseeded(self.resolved.task)
+        task = self.resolved.task
+        longest = max(task.train_length, task.max_eval_tokens)
+        fault = find_fault(self.encoding, longest) or find_unseeded(task)
         if fault:
             failures.add("", InputError(fault))
             return self._record_failure(failures)

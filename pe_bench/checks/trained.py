@@ -1,0 +1,49 @@
+"""Do the parameters of encodings change in training?"""
+
+import torch
+from torch import Tensor
+
+from pe_bench.decoder.model import Decoder
+
+STEPS = 5  # a parameter may have a gradient only after another one has changed
+LEARNING_RATE = 1e-2
+
+
+def find_unchanged_parameters(model: Decoder, tokens: Tensor) -> list[str]:
+    """Train a new model for a few steps and return the parameters of encodings without a change.
+
+    Weight decay is left out: it would change parameters without a gradient.
+
+    Args:
+        model: a model with its initial values.
+        tokens: (B, T) ids to train on.
+    """
+    model.train()
+    unchanged = {
+        name: (parameter, parameter.detach().clone())
+        for name, parameter in model.encodings.named_parameters()
+        if parameter.requires_grad
+    }
+    optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE)
+    for _ in range(STEPS):
+        if not unchanged:
+            break
+        loss = model.loss(tokens)
+        extra = model.extra_loss()
+        (loss if extra is None else loss + extra).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        unchanged = {
+            name: (parameter, initial)
+            for name, (parameter, initial) in unchanged.items()
+            if torch.equal(parameter, initial)
+        }
+    return list(unchanged)
+
+
+def describe_unchanged(names: list[str]) -> str:
+    """Return a sentence on parameters that training does not change."""
+    return (
+        f"training does not change {', '.join(names)}: is it multiplied by another parameter that "
+        "is zero at first?"
+    )

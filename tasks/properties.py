@@ -48,7 +48,7 @@ class Properties(Task):
     mean is over heads, sequences, and all visible pairs at one distance.
     """
 
-    version = 3
+    version = 4
     headline = Headline("flops_overhead_percent", "costs")
     all_subsets = ("checks", "costs", "logit")
     axes = {"length": "tokens", "second": "distance between query and key, tokens"}

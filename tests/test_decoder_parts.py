@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pe_bench.config import BlockConfig, ModelConfig
-from pe_bench.decoder import attention, blocked, flex
+from pe_bench.decoder import attention, blocked, flex, sdpa
 from pe_bench.decoder.attention import attend
 from pe_bench.decoder.attention_layers import AttentionLayers
 from pe_bench.decoder.layer import AttentionLayer
@@ -248,3 +248,11 @@ def test_encodings_are_float32_or_wider_at_any_default_dtype(
             assert tensor.dtype == expected
         table: Any = each.table
         torch.testing.assert_close(table, (100.0 ** -(torch.arange(8) / 8)).to(expected))
+
+
+def test_a_separable_bias_in_float32_does_not_depend_on_the_last_key() -> None:
+    """In a float64 model, its differences are exact."""
+    c = normal(1, H, T).float()
+    folded = sdpa._fold(Q, K, c, 1.0)[1][..., -1]  # (B, H, T)
+    exact = (c[..., :1].double() - c.double()).expand(B, -1, -1)
+    torch.testing.assert_close(folded - folded[..., :1], exact, atol=1e-14, rtol=0)

@@ -102,7 +102,9 @@ def _fold(q: Tensor, k: Tensor, c: Tensor, scale: float) -> tuple[Tensor, Tensor
     useless in bfloat16.
     """
     # Shift c so that it is zero at the last key: numbers near zero are most precise, and decaying
-    # attention attends to late keys. The shift has no gradient.
+    # attention attends to late keys. The shift has no gradient. If c is narrower than k, its
+    # rounding would depend on the last key.
+    c = c.to(torch.promote_types(c.dtype, k.dtype))
     rest = (c[..., -1:].detach() - c).expand(k.shape[0], -1, -1) / scale  # (B, H, S)
     features = _in_parts(rest, k.dtype)  # (B, H, S, parts)
     ones = q.new_ones(()).expand(*q.shape[:-1], features.shape[-1])  # (B, H, T, parts)

@@ -494,7 +494,7 @@ ALONE = [
     (
         "gradients",
         "multiplies two parameters that are zero at first",
-        "training does not change encodings.0.table, encodings.0.gate",
+        "5 steps of training do not change encodings.0.table, encodings.0.gate",
     ),
     *(
         ("repeatable", f"keeps a bias in {mode}", f"in {named} mode, a result kept on self")

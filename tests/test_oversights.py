@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pe_bench.checks.encodings import CHECKS
 from pe_bench.checks.findings import run_check
 from pe_bench.checks.interface import find_oversights, find_unused_parameters
 from pe_bench.checks.states import permutation
@@ -99,6 +100,21 @@ def test_parameters_that_some_layer_uses_are_used(change: str, tmp_path: Path) -
     assert found == [] if used else "no gradient reaches scale: no hook uses it" in found
 
 
+def test_parameters_of_far_distances_and_of_the_extra_loss_are_used(tmp_path: Path) -> None:
+    body = (
+        INIT.format(options="")
+        + "        self.far = nn.Parameter(torch.zeros(model.heads, 1))\n"
+        + "        self.of_loss = nn.Parameter(torch.zeros(2))\n\n"
+        "    def distance_bias(self, distances):\n"
+        "        return self.far * (distances > 100)\n\n"
+        "    def extra_loss(self):\n"
+        "        return (self.of_loss - 1).square().sum()\n"
+    )
+    plugin = plugins.load("encoding", write(tmp_path, body))
+    assert find_unused_parameters(plugin) == []
+    assert run_check(CHECKS["gradients"], Subject(plugin.make)).reason == ""
+
+
 @pytest.mark.parametrize("initial", ["zeros", "ones"])
 def test_parameters_that_training_does_not_change(initial: str, tmp_path: Path) -> None:
     """The gradient of a product of two zeros is zero; one zero is enough to leave it."""
@@ -110,7 +126,7 @@ def test_parameters_that_training_does_not_change(initial: str, tmp_path: Path) 
         "        return q * (1 + (self.scale * self.gate).sum()), k\n"
     )
     found = find_unused_parameters(plugins.load("encoding", write(tmp_path, body)))
-    sentence = "training does not change scale, gate: is it multiplied by another parameter"
+    sentence = "5 steps of training do not change scale, gate: is it multiplied by another"
     assert [one[: len(sentence)] for one in found] == [sentence] * (initial == "zeros")
 
 

@@ -28,7 +28,11 @@ from pe_bench.checks.subject import (
     outputs_and_gradients,
     training_outputs,
 )
-from pe_bench.checks.trained import describe_unchanged, find_unchanged_parameters
+from pe_bench.checks.trained import (
+    describe_unchanged,
+    find_unchanged_parameters,
+    training_loss,
+)
 from pe_bench.decoder import blocked
 from pe_bench.decoder.attention import BACKENDS, Backend
 from pe_bench.decoder.cache import Cache
@@ -214,8 +218,10 @@ def kernels(subject: Subject) -> str | None:
 
 def gradients(subject: Subject) -> str | None:
     """Every parameter gets a gradient, and training changes it from its initial value."""
-    model = subject.model().train()
-    model(subject.tokens(2 * LENGTH)).square().mean().backward()
+    trained = subject.trained_on_long()
+    tokens = trained.tokens(trained.longest)  # some parameters serve far distances only
+    model = trained.model().train()
+    training_loss(model, tokens).backward()
     without = [
         name
         for name, parameter in model.named_parameters()
@@ -223,8 +229,7 @@ def gradients(subject: Subject) -> str | None:
     ]
     if without:
         return f"no gradient reaches {', '.join(without)}"
-    tokens = subject.tokens(TRAIN_LENGTH)
-    unchanged = find_unchanged_parameters(subject.untrained_model(), tokens)
+    unchanged = find_unchanged_parameters(trained.untrained_model(), tokens)
     return describe_unchanged([f"encodings.{name}" for name in unchanged]) if unchanged else None
 
 

@@ -2,15 +2,17 @@
 
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 
 import torch
 from torch import Tensor, nn
 
-from pe_bench.checks.subject import CONFIG
-from pe_bench.checks.trained import describe_unchanged, find_unchanged_parameters
-from pe_bench.decoder.model import Decoder
+from pe_bench.checks.subject import Subject
+from pe_bench.checks.trained import (
+    describe_unchanged,
+    find_unchanged_parameters,
+    training_loss,
+)
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.registry.options import plugin_options
 from pe_bench.registry.plugins import Plugin
@@ -51,13 +53,14 @@ def find_oversights(encoding: Encoding) -> list[str]:
 def find_unused_parameters(plugin: Plugin) -> list[str]:
     """Return sentences on parameters that nothing uses, or training does not change.
 
-    A parameter counts only if this is so in every layer of a small model.
+    A parameter counts only if this is so in every layer of a small model. Its texts are long, since
+    some parameters serve far distances only.
     """
+    subject = Subject(plugin.make).trained_on_long()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = Decoder(replace(CONFIG, layers=2), plugin.make).train()
-        tokens = torch.randint(CONFIG.vocab_size, (2, CONFIG.train_length))
-        model(tokens).square().mean().backward()
+        model = subject.untrained_model().train()
+        tokens = subject.tokens(subject.longest)
+        training_loss(model, tokens).backward()
         without = [
             name
             for name, parameter in model.encodings.named_parameters()

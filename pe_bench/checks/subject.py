@@ -8,7 +8,7 @@ from torch import Tensor
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.model import Decoder, MakeEncoding
-from pe_bench.errors import InputError
+from pe_bench.errors import CRASHES
 
 LENGTH = 40  # tokens of most checks
 LONG = (
@@ -82,11 +82,11 @@ class Subject:
         return [self.tokens(length, rows) for length in lengths]
 
     def trained_on_long(self) -> "Subject":
-        """Return the subject with the long texts as training length, unless options refuse it."""
+        """Return the subject with the long texts as training length, if it can be built so."""
         longer = replace(self, train_length=self.length(self.longest))
         try:
             longer.make_encoding(longer.config, 0)
-        except InputError:
+        except CRASHES:
             return self
         return longer
 
@@ -113,10 +113,15 @@ def layer_outputs(model: Decoder, tokens: Tensor) -> list[Tensor]:
 
 def training_outputs(model: Decoder, tokens: Tensor) -> list[Tensor]:
     """Return the output of each layer in training mode, with fixed random numbers."""
-    torch.manual_seed(0)
-    outputs = layer_outputs(model.train(), tokens)
+    outputs = seeded_outputs(model.train(), tokens)
     model.eval()
     return outputs
+
+
+def seeded_outputs(model: Decoder, tokens: Tensor) -> list[Tensor]:
+    """Return the output of each layer in the mode of the model, with fixed random numbers."""
+    torch.manual_seed(0)
+    return layer_outputs(model, tokens)
 
 
 def outputs_and_gradients(

@@ -28,9 +28,7 @@ def find_unchanged_parameters(model: Decoder, tokens: Tensor) -> list[str]:
     for _ in range(STEPS):
         if not unchanged:
             break
-        loss = model.loss(tokens)
-        extra = model.extra_loss()
-        (loss if extra is None else loss + extra).backward()
+        training_loss(model, tokens).backward()
         optimizer.step()
         optimizer.zero_grad()
         unchanged = {
@@ -41,9 +39,16 @@ def find_unchanged_parameters(model: Decoder, tokens: Tensor) -> list[str]:
     return list(unchanged)
 
 
+def training_loss(model: Decoder, tokens: Tensor) -> Tensor:
+    """Return the loss that a training step minimises, a scalar; tokens (B, T)."""
+    loss = model.loss(tokens)
+    extra = model.extra_loss()
+    return loss if extra is None else loss + extra
+
+
 def describe_unchanged(names: list[str]) -> str:
-    """Return a sentence on parameters that training does not change."""
+    """Return a sentence on the parameters that `find_unchanged_parameters` returns."""
     return (
-        f"training does not change {', '.join(names)}: is it multiplied by another parameter that "
-        "is zero at first?"
+        f"{STEPS} steps of training do not change {', '.join(names)}: is it multiplied by another "
+        "parameter that is zero at first?"
     )

@@ -249,6 +249,27 @@ class Bfloat16(RoPE):
 """,
         {"precision"},
     ),
+    "rounds its positions in the constructor": (
+        """
+class Constructor(Encoding):
+    def __init__(self, model, layer=0):
+        super().__init__(model, layer)
+        self.register_buffer("ids", torch.arange(8192).bfloat16().float())
+
+    def embed(self, x, positions):
+        return x + self.ids[positions.query, None].cos()
+""",
+        {"precision"},
+    ),
+    "rounds its positions in long texts": (
+        """
+class Long(Encoding):
+    def embed(self, x, positions):
+        ids = positions.query[..., None]
+        return x + (ids.bfloat16().float() if x.shape[1] > 64 else ids).cos()
+""",
+        {"precision"},
+    ),
     "returns a bias in float16": (
         """
 class Float16(Encoding):
@@ -509,6 +530,8 @@ ALONE = [
         "rounds its positions in every type",
         "Bfloat16.transform_qk computes in bfloat16 (",
     ),
+    ("precision", "rounds its positions in the constructor", "Constructor.__init__ computes in"),
+    ("precision", "rounds its positions in long texts", "Long.embed computes in bfloat16 ("),
     ("precision", "returns a bias in float16", "Float16.distance_bias computes in float16 ("),
     ("rows", "subtracts the mean of the batch", "another row of a batch changes the outputs by"),
     ("rows", "sees other rows in training", "in training, another row of a batch changes"),

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pe_bench.checks.findings import hook_of
-from pe_bench.checks.subject import Subject, training_outputs
+from pe_bench.checks.subject import TRAIN_LENGTH, Subject, training_outputs
 from pe_bench.errors import source_line
 
 HALF = (torch.bfloat16, torch.float16)
@@ -34,13 +34,13 @@ class RefuseHalfPrecision(TorchDispatchMode):
 
 @torch.no_grad()
 def precision(subject: Subject) -> str | None:
-    """No hook computes in half precision, which rounds positions away."""
-    model = subject.model()
-    tokens = subject.tokens()
+    """No hook or constructor computes in half precision, which rounds positions away."""
     try:
         with RefuseHalfPrecision():
-            model(tokens)
-            training_outputs(model, tokens)
+            model = subject.model()
+            for tokens in subject.short_and_long():
+                model(tokens)
+            training_outputs(model, subject.tokens(TRAIN_LENGTH))
     except HalfPrecision as kind:
         return f"{hook_of(kind)} computes in {kind} ({source_line(kind)}): use float32"
     return None

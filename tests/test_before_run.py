@@ -101,6 +101,90 @@ def test_a_result_from_before_a_training_step_is_found(tmp_path: Path) -> None:
     assert found is not None and "in training mode, a result kept on self from before" in found
 
 
+STATE = """
+import torch
+from torch import nn
+from pe_bench.api import Encoding
+
+class Mine(Encoding):
+    def __init__(self, model, layer=0):
+        super().__init__(model, layer)
+        if {refused}:
+            raise ValueError("this training length does not fit")
+        self.slope = nn.Parameter(torch.ones(model.heads))
+        self.register_buffer("mean", torch.zeros(()))
+        self.generator = torch.Generator().manual_seed(0)
+        self.kept, self.seen, self.calls = {{}}, 1, 0
+
+    def train(self, mode=True):
+        self.kept = {{}}
+        return super().train(mode)
+
+    def embed(self, x, positions):
+        ids = positions.query[..., None]
+        self.calls += 1
+        {change}
+        return x + ids.cos()
+
+    def separable_bias(self, positions):
+        key = positions.key.shape[1], torch.is_grad_enabled()
+        if {keeps} and key in self.kept:
+            return self.kept[key]
+        self.kept[key] = -self.slope.float()[:, None] * positions.key[:, None].float()
+        return self.kept[key]
+"""
+NOISE = "x = x + torch.rand(1, generator=self.generator) if self.training else x"
+MEAN = "self.mean += 0.1 * float(x.mean()) if self.training else 0"
+FAULTS_OF_STATES = {
+    "ids = ids + self.calls": "an earlier text changes the outputs",
+    "ids = ids + self.seen; self.seen += x.shape[1]": "an earlier text changes the outputs",
+    "self.seen = self.seen + self.training; ids = ids * self.seen": "an earlier text in training",
+    f"{NOISE}; x = x + x.mean(1, keepdim=True)": LEAK,
+    f"{MEAN}; x = x + self.mean; x = x + x.mean(1, keepdim=True)": LEAK,
+    "x = x + x.flip(0) if self.training and x.shape[1] > 40 else x": "with 48 tokens, in training, "
+    "another row",
+}
+HONEST_STATES = (NOISE, f"x = x - self.mean; {MEAN}")
+
+
+def state_file(folder: Path, change: str, keeps: str = "False", refused: str = "False") -> str:
+    file = folder / "mine.py"
+    file.write_text(STATE.format(change=change, keeps=keeps, refused=refused))
+    return str(file)
+
+
+@pytest.mark.usefixtures("four_layers")
+@pytest.mark.parametrize("change", FAULTS_OF_STATES)
+def test_faults_of_an_encoding_with_a_state(change: str, tmp_path: Path) -> None:
+    found = find_fault(plugins.load("encoding", state_file(tmp_path, change)), 48)
+    assert found is not None
+    assert found.startswith(f"its results would be wrong: {FAULTS_OF_STATES[change]}")
+
+
+@pytest.mark.usefixtures("four_layers")
+@pytest.mark.parametrize("change", HONEST_STATES)
+def test_states_that_change_no_result(change: str, tmp_path: Path) -> None:
+    """Noise in training has no effect on evaluation, and a buffer is saved."""
+    assert find_fault(plugins.load("encoding", state_file(tmp_path, change)), 48) is None
+
+
+@pytest.mark.usefixtures("four_layers")
+@pytest.mark.parametrize(("keeps", "wrong"), [("not self.training", False), ("True", True)])
+def test_a_result_that_is_dropped_at_a_change_of_the_mode(
+    keeps: str, wrong: bool, tmp_path: Path
+) -> None:
+    found = find_fault(plugins.load("encoding", state_file(tmp_path, "pass", keeps)), 48)
+    assert (found is not None and "in training mode, a result kept" in found) is wrong
+
+
+@pytest.mark.usefixtures("four_layers")
+def test_rows_are_compared_if_a_long_training_length_is_refused(tmp_path: Path) -> None:
+    change = "x = torch.cat([x[:, :40], (x + x.flip(0))[:, 40:]], 1)"
+    file = state_file(tmp_path, change, refused="model.train_length > 40")
+    found = find_fault(plugins.load("encoding", file), 48)
+    assert found is not None and "with 48 tokens, another row of a batch" in found
+
+
 def test_the_longest_text_of_a_run_is_tested(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[int] = []
     monkeypatch.setattr("pe_bench.runs.run.find_fault", lambda _, longest: lengths.append(longest))

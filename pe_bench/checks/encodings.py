@@ -62,14 +62,14 @@ def causal(subject: Subject) -> str | None:
         wrong = first_difference(after, before, what)
         if wrong:
             return wrong
-    model = subject.trained_on_long().model()
+    trained = subject.trained_on_long()
     for text in subject.short_and_long():
-        tokens = text[:, : model.config.train_length]
+        tokens = text[:, : trained.train_length]
         # In training, positions of digits may depend on the whole row.
         changed, cut = _change_end(tokens)
         changed = _with_digits_of(tokens, changed)
-        before = [outputs[:, :cut] for outputs in training_outputs(model, tokens)]
-        after = [outputs[:, :cut] for outputs in training_outputs(model, changed)]
+        before = [outputs[:, :cut] for outputs in training_outputs(trained.model(), tokens)]
+        after = [outputs[:, :cut] for outputs in training_outputs(trained.model(), changed)]
         what = _with_length("in training, later tokens change the outputs", tokens)
         wrong = first_difference(after, before, what)
         if wrong:
@@ -111,14 +111,18 @@ def rows(subject: Subject) -> str | None:
         wrong = first_difference(together, alone, what)
         if wrong:
             return wrong
-    # In training, random numbers may depend on the number of rows and on digits.
-    tokens = subject.tokens()[:, :TRAIN_LENGTH]
-    others = torch.cat([tokens[:1], _with_digits_of(tokens[1:], tokens[1:].flip(1))])
-    before = [outputs[:1] for outputs in training_outputs(model, tokens)]
-    after = [outputs[:1] for outputs in training_outputs(model, others)]
-    return first_difference(
-        after, before, "in training, another row of a batch changes the outputs"
-    )
+    trained = subject.trained_on_long()
+    for text in subject.short_and_long():
+        tokens = text[:, : trained.train_length]
+        # In training, random numbers may depend on the number of rows and on digits.
+        others = torch.cat([tokens[:1], _with_digits_of(tokens[1:], tokens[1:].flip(1))])
+        before = [outputs[:1] for outputs in training_outputs(trained.model(), tokens)]
+        after = [outputs[:1] for outputs in training_outputs(trained.model(), others)]
+        what = _with_length("in training, another row of a batch changes the outputs", tokens)
+        wrong = first_difference(after, before, what)
+        if wrong:
+            return wrong
+    return None
 
 
 @torch.no_grad()

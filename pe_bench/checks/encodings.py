@@ -59,7 +59,7 @@ def causal(subject: Subject) -> str | None:
         before = [outputs[:, :cut] for outputs in layer_outputs(model, tokens)]
         after = [outputs[:, :cut] for outputs in layer_outputs(model, changed)]
         what = _with_length("changing later tokens changes the outputs", tokens)
-        wrong = first_difference(after, before, what)
+        wrong = first_difference(after, before, what, subject.tolerance)
         if wrong:
             return wrong
     trained = subject.trained_on_long()
@@ -71,7 +71,7 @@ def causal(subject: Subject) -> str | None:
         before = [outputs[:, :cut] for outputs in training_outputs(trained.model(), tokens)]
         after = [outputs[:, :cut] for outputs in training_outputs(trained.model(), changed)]
         what = _with_length("in training, later tokens change the outputs", tokens)
-        wrong = first_difference(after, before, what)
+        wrong = first_difference(after, before, what, subject.tolerance)
         if wrong:
             return wrong
     return None
@@ -94,7 +94,7 @@ def prefix_consistent(subject: Subject) -> str | None:
         whole = model(tokens)
         for cut in (17, _middle(tokens)):
             start = model(tokens[:, :cut], final_lengths=finished)
-            wrong = difference(start, whole[:, :cut], what)
+            wrong = difference(start, whole[:, :cut], what, subject.tolerance)
             if wrong:
                 return wrong
     return None
@@ -108,7 +108,7 @@ def rows(subject: Subject) -> str | None:
         alone = layer_outputs(model, tokens[:1])
         together = [outputs[:1] for outputs in layer_outputs(model, tokens)]
         what = _with_length("another row of a batch changes the outputs", tokens)
-        wrong = first_difference(together, alone, what)
+        wrong = first_difference(together, alone, what, subject.tolerance)
         if wrong:
             return wrong
     trained = subject.trained_on_long()
@@ -119,7 +119,7 @@ def rows(subject: Subject) -> str | None:
         before = [outputs[:1] for outputs in training_outputs(trained.model(), tokens)]
         after = [outputs[:1] for outputs in training_outputs(trained.model(), others)]
         what = _with_length("in training, another row of a batch changes the outputs", tokens)
-        wrong = first_difference(after, before, what)
+        wrong = first_difference(after, before, what, subject.tolerance)
         if wrong:
             return wrong
     return None
@@ -205,7 +205,7 @@ def backends(subject: Subject) -> str | None:
                 if name not in others:
                     return f"backend {backend} gives no gradient to {name}"
                 what = f"{changes} the gradient of {name}"
-                wrong = difference(others[name], gradient, what, least)
+                wrong = difference(others[name], gradient, what, least=least)
                 if wrong is not None:
                     return wrong
     return None

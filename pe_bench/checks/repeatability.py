@@ -20,6 +20,7 @@ def repeatable(subject: Subject) -> str | None:
         training_outputs(model, tokens),
         training_outputs(model, tokens),
         "in training, the same seed and input give different outputs: they differ",
+        subject.tolerance,
     ) or find_memory(subject)
 
 
@@ -30,7 +31,10 @@ def find_randomness(subject: Subject) -> str | None:
     first = layer_outputs(model, tokens)
     again = layer_outputs(model, tokens)
     return first_difference(
-        again, first, "the same input twice gives different outputs: they differ"
+        again,
+        first,
+        "the same input twice gives different outputs: they differ",
+        subject.tolerance,
     )
 
 
@@ -42,10 +46,12 @@ def find_unseeded(subject: Subject) -> str | None:
         seeded_outputs(subject.model(), tokens),
         seeded_outputs(subject.model(), tokens),
         "two models with the same seed have different outputs: they differ",
+        subject.tolerance,
     ) or first_difference(
         training_outputs(subject.model(), short),
         training_outputs(subject.model(), short),
         "in training, the same seed and input give different outputs: they differ",
+        subject.tolerance,
     )
 
 
@@ -70,7 +76,9 @@ def _find_memory_of_texts(subject: Subject) -> str | None:
         seeded_outputs(model.train(training), earlier)
         new.load_state_dict(model.state_dict())  # the same buffers
         after = seeded_outputs(model.eval(), tokens)
-        wrong = first_difference(after, seeded_outputs(new, tokens), f"{which} changes the outputs")
+        expected = seeded_outputs(new, tokens)
+        what = f"{which} changes the outputs"
+        wrong = first_difference(after, expected, what, subject.tolerance)
         if wrong:
             return wrong
     return None
@@ -98,6 +106,7 @@ def _find_memory_of_weights(subject: Subject) -> str | None:
                 seeded_outputs(new, tokens),
                 f"in {mode} mode, a result kept on self from before a change of the weights "
                 "changes the outputs",
+                subject.tolerance,
             )
         if wrong:
             return wrong

@@ -5,15 +5,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from pe_bench.checks.differences import TOLERANCE
 from pe_bench.config import ModelConfig
 from pe_bench.decoder.attention import Backend
 from pe_bench.decoder.model import Decoder, MakeEncoding
 from pe_bench.errors import CRASHES
 
 LENGTH = 40  # tokens of most checks
-LONG = (
-    203  # several times the training length; odd, and more than common sizes of tables and chunks
-)
+LONG = 203  # several times the training length; odd, and more than common sizes of chunks
 TRAIN_LENGTH = 32
 UNTRAINED_LAYERS = 4
 # Enough layers for encodings that act only in every fourth layer. The weights are larger than in a
@@ -41,6 +40,7 @@ class Subject:
         kv_heads: number of key heads of the model; 0: the number of query heads.
         train_length: training length of the model.
         longest: number of tokens of the long texts.
+        tolerance: largest relative difference between outputs that counts as rounding.
     """
 
     make_encoding: MakeEncoding
@@ -48,6 +48,7 @@ class Subject:
     kv_heads: int = 0
     train_length: int = TRAIN_LENGTH
     longest: int = LONG
+    tolerance: float = TOLERANCE
 
     @property
     def config(self) -> ModelConfig:

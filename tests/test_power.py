@@ -61,6 +61,8 @@ def test_a_plan_says_what_its_seeds_show(rows: Path) -> None:
     _, line = lines(rows, ["mine.py"], range(4, 9))
     few = "but the finished runs have only 1 of the planned seeds"
     assert line == f"  lm: none; a test needs 5 seeds, {few}"
+    _, line = lines(rows, ["mine.py"], range(1))
+    assert line == "  lm: none; a test needs 5 seeds"
 
 
 def test_too_few_seeds_are_named_without_rows_too(rows: Path, tmp_path: Path) -> None:

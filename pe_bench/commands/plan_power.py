@@ -48,7 +48,7 @@ def describe_plan(planned: "Sequence[PlannedRun]", records: "Sequence[RunRecord]
             with_rows = own & {record.seed for record in table.records}
             alone = len(encodings[table.about.settings_digest]) == 1
             line = describe_power(table, len(with_rows if alone else own))
-            if line and alone and len(with_rows) < FEWEST_SEEDS:
+            if line and alone and len(with_rows) < FEWEST_SEEDS <= len(own):
                 line += f", but the finished runs have only {len(with_rows)} of the planned seeds"
             lines += [f"  {table.about.task}: {line}"] if line else []
     if not lines:

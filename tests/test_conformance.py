@@ -634,7 +634,7 @@ def test_the_tolerance_of_a_gradient(
         gradients = {"large": torch.tensor([4.0, -1.0]), "tiny": torch.tensor([0.0, moved])}
         return torch.ones(3), {name: value.double() for name, value in gradients.items()}
 
-    monkeypatch.setattr(module, "outputs_and_gradients", results)
+    monkeypatch.setattr("pe_bench.checks.backends.outputs_and_gradients", results)
     found = CHECKS["backends"](Subject(Encoding))
     assert (found or "").startswith(
         f"backend sdpa changes the gradient of {wrong} by" * bool(wrong)
@@ -661,7 +661,7 @@ def test_a_gradient_that_a_backend_lacks(monkeypatch: pytest.MonkeyPatch) -> Non
     def results(model: Any, tokens: Tensor, backend: str) -> tuple[Tensor, dict[str, Tensor]]:
         return torch.ones(3), {"table": torch.ones(2)} if backend == "eager" else {}
 
-    monkeypatch.setattr(module, "outputs_and_gradients", results)
+    monkeypatch.setattr("pe_bench.checks.backends.outputs_and_gradients", results)
     assert CHECKS["backends"](Subject(Encoding)) == "backend sdpa gives no gradient to table"
 
 

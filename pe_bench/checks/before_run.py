@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from pe_bench.checks.encodings import causal, prefix_consistent, rows
+from pe_bench.checks.dependence import causal, prefix_consistent, rows
 from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.repeatability import find_memory, find_randomness, find_unseeded
 from pe_bench.checks.subject import LENGTH, LONG, Subject, layer_outputs, training_outputs

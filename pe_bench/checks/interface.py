@@ -7,12 +7,12 @@ from difflib import get_close_matches
 import torch
 from torch import Tensor, nn
 
-from pe_bench.checks.subject import Subject
-from pe_bench.checks.trained import (
+from pe_bench.checks.gradients import (
     describe_unchanged,
     find_unchanged_parameters,
     training_loss,
 )
+from pe_bench.checks.subject import Subject
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.registry.options import plugin_options
 from pe_bench.registry.plugins import Plugin
@@ -30,6 +30,11 @@ HOOKS = [
 ]
 FACTS = [*inspect.get_annotations(Encoding), *inspect.get_annotations(StatefulEncoding)]
 OF_STATES = [name for name in HOOKS if not hasattr(Encoding, name)]
+
+
+def interface(subject: Subject) -> str | None:
+    """No name is misspelt, some hook is overridden, and tensors are buffers."""
+    return "; ".join(find_oversights(subject.make_encoding(subject.config, 0))) or None
 
 
 def find_oversights(encoding: Encoding) -> list[str]:

@@ -135,3 +135,9 @@ def outputs_and_gradients(
     named = model.named_parameters()
     found = {name: p.grad.clone() for name, p in named if p.grad is not None}
     return out.detach(), found
+
+
+def with_length(what: str, tokens: Tensor) -> str:
+    """Return the words with the number of tokens, if these are a long text."""
+    length = tokens.shape[1]
+    return what if length <= LENGTH else f"with {length} tokens, {what}"

@@ -1,12 +1,30 @@
-"""Do the parameters of encodings change in training?"""
+"""Do gradients reach the parameters, and does training change those of encodings?"""
 
 import torch
 from torch import Tensor
 
+from pe_bench.checks.subject import Subject
 from pe_bench.decoder.model import Decoder
 
 STEPS = 5  # a parameter may have a gradient only after another one has changed
 LEARNING_RATE = 1e-2
+
+
+def gradients(subject: Subject) -> str | None:
+    """Every parameter gets a gradient, and training changes it from its initial value."""
+    trained = subject.trained_on_long()
+    tokens = trained.tokens(trained.longest)  # some parameters serve far distances only
+    model = trained.model().train()
+    training_loss(model, tokens).backward()
+    without = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and (parameter.grad is None or not parameter.grad.any())
+    ]
+    if without:
+        return f"no gradient reaches {', '.join(without)}"
+    unchanged = find_unchanged_parameters(trained.untrained_model(), tokens)
+    return describe_unchanged([f"encodings.{name}" for name in unchanged]) if unchanged else None
 
 
 def find_unchanged_parameters(model: Decoder, tokens: Tensor) -> list[str]:

@@ -89,39 +89,30 @@ def encode(figure: Figure, digest: str) -> bytes:
 
 
 def compose(tables: Sequence[Table]) -> str:
-    """Return the main table, with a row for each task of the main set, and its explanation."""
+    """Return the main table, with a column for each task of the main set, and its explanation."""
     summary = summary_of(in_main_set(tables))
-    ranked = summary.standings
-    partly = find_others(summary)
-    over_reference = compare_over_families(summary)
-    header = ["", Markdown("*best baseline*"), Markdown("*ceiling*")]
-    header += [*(one.encoding for one in ranked), *partly]
-    without_mean = [""] * len(partly)
-    rows = [
-        [
-            Markdown("**mean score ↑**"),
-            *("0.00", "1.00"),
-            *(f"{one.score.value:.2f}" for one in ranked),
-            *without_mean,
-        ],
-        [
-            "95 % interval over families",
-            *("", ""),
-            *(show_interval(one.score, 2) for one in ranked),
-            *without_mean,
-        ],
-        [
-            f"minus {DEFAULT_REFERENCE} (corrected for {len(ranked) - 1} comparisons)",
-            *("", ""),
-            *(_difference(over_reference.get(one.encoding)) for one in ranked),
-            *without_mean,
-        ],
+    of_tasks = sorted(summary.tables, key=_family_first)
+    compared = len(summary.encodings) - 1
+    header = [
+        "",
+        "mean score ↑ (95 % interval over families)",
+        f"difference from {DEFAULT_REFERENCE} (corrected for {compared} comparisons)",
+        *(_heading(table) for table in of_tasks),
     ]
-    for table in sorted(summary.tables, key=_family_first):
-        floor = _show(table, table.ranking.best_baseline)
-        end = find_end(table)
-        scores = [_score(table, name) for name in header[3:]]
-        rows.append([_heading(table), floor, "" if end is None else f"{end:g}", *scores])
+    over_reference = compare_over_families(summary)
+    rows = []
+    for one in summary.standings:
+        mean = f"**{one.score.value:.2f}** ({show_interval(one.score, 2)})"
+        difference = _difference(over_reference.get(one.encoding))
+        scores = [_score(table, one.encoding) for table in of_tasks]
+        rows.append([one.encoding, Markdown(mean), difference, *scores])
+    for name in find_others(summary):
+        rows.append([name, "", "", *(_score(table, name) for table in of_tasks)])
+    floors = [_show(table, table.ranking.best_baseline) for table in of_tasks]
+    rows.append([Markdown("*best baseline*"), "0.00", "", *floors])
+    ends = [find_end(table) for table in of_tasks]
+    shown_ends = ["" if end is None else f"{end:g}" for end in ends]
+    rows.append([Markdown("*ceiling*"), "1.00", "", *shown_ends])
     shown = markdown_table(header, rows, "l" + "r" * (len(header) - 1))
     return f"{shown}\n\n{describe(summary)}"
 
@@ -150,18 +141,15 @@ def describe(summary: TaskSummary) -> str:
         f"Out of distribution; means of {_any_of(seeds)} seeds; models of {_range(sizes)} "
         f"parameters. {describe_search(summary)} Mean score: 0 is the best baseline (lower scores "
         f"are clipped), 1 is the ceiling; the {families} families have equal weight. In "
-        "brackets: seeds that learned, if not all."
+        f"brackets: seeds that learned, if not all.{_describe_given(summary)}"
     )
     if WINDOWED in shown:
-        how += (
-            f" `{WINDOWED}` also limits attention: its first layers attend within a window, and "
-            "the last one, without positions, to all tokens."
-        )
+        how += f" `{WINDOWED}` also limits the attention of its first layers to a window."
     if find_others(summary):
         how += " Encodings that were not run on every task have no mean score."
     honest = (
-        f"**How to read it:** the intervals generalise from {families} families to others chosen "
-        "by the same [rule](docs/tasks.md#the-main-set), so they are wide. "
+        "**How to read it:** the intervals are for other families, chosen by the same "
+        f"[rule](docs/tasks.md#the-main-set). They are wide because {families} families are few. "
         f"{describe_differences(summary)} "
         "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs on these "
         "tasks. Do not choose an encoding for a large model from this table. "
@@ -192,8 +180,10 @@ def describe_differences(summary: TaskSummary) -> str:
     found = compare_over_families(summary)
     clear = [name for name, mean in found.items() if mean.low > 0 or mean.high < 0]
     if not clear:
-        row = f"`minus {DEFAULT_REFERENCE}`"
-        return f"All intervals of {row} contain 0, so the order may differ on other tasks."
+        return (
+            f"All intervals of the difference from `{DEFAULT_REFERENCE}` contain 0, so the order "
+            "may differ on other tasks."
+        )
     names = in_words([f"`{name}`" for name in clear])
     said = f"difference between {names} and `{DEFAULT_REFERENCE}` has an interval that excludes"
     if len(clear) > 1:
@@ -237,7 +227,7 @@ def _heading(table: Table) -> str:
     family = family_of_task(table.task_name)
     context = re.fullmatch(r"(\d+)x-context", table.headline.subset)
     where = f", context of {context[1]} times the training length" if context else ""
-    return f"{family}: {table.about.task} ({table.ranking.metric.full_label}{where})"
+    return f"{family}: {table.about.task} ({table.ranking.metric.label}{where})"
 
 
 def _score(table: Table, encoding: str) -> str:
@@ -257,6 +247,16 @@ def _show(table: Table, score: float | None) -> str:
         return ""
     decimals = 1 if table.ranking.scores["mean"].abs().max() >= 10 else 3
     return f"{score:.{decimals}f}"
+
+
+def _describe_given(summary: TaskSummary) -> str:
+    """Return what a model is given besides the prompt, for each metric with such an input."""
+    given = {}
+    for table in summary.tables:
+        metric = table.ranking.metric
+        if metric.given:
+            given[metric.title] = metric.given
+    return "".join(f" {title.capitalize()}: given {what}." for title, what in given.items())
 
 
 def _any_of(values: Collection[int]) -> str:

@@ -36,9 +36,10 @@ LAYERS = 4  # of the models with updates in some layers only
 DEEPER = (3,)  # layers of the models that compare depths with those of the preset
 BLOCK = "tape against rope"
 TUNED, EQUAL_RATES, BY_LAYER = "ablations", "ablations at equal rates", "ablations by layer"
-ON_ADDITION = "ablations on addition"
+ON_ADDITION, ON_PERPLEXITY = "ablations on addition", "ablations on perplexity"
 SETTINGS = "mqar in other settings"
 FAR = Headline("accuracy", "far")
+TRAINED_CONTEXT = Headline("bits_per_byte", "1x-context")
 EXTENDED = "extension"
 COST = "cost"
 STATES = "sizes of states"
@@ -76,7 +77,8 @@ def read_main_set() -> Mean:
 
 def read_ablations() -> dict[str, list[Table]]:
     """Return the tables of results/tape with models trained from scratch, by their block."""
-    found: dict[str, list[Table]] = {TUNED: [], EQUAL_RATES: [], ON_ADDITION: [], BY_LAYER: []}
+    blocks = (TUNED, EQUAL_RATES, ON_ADDITION, ON_PERPLEXITY, BY_LAYER)
+    found: dict[str, list[Table]] = {block: [] for block in blocks}
     for table in read_tables(ROOT / "results" / "tape"):
         settings = table.about.settings
         if table.about.adaptation is not None:
@@ -85,6 +87,8 @@ def read_ablations() -> dict[str, list[Table]]:
             found[EQUAL_RATES].append(table)
         elif table.about.task == "addition":
             found[ON_ADDITION].append(table)
+        elif table.about.task == "perplexity":
+            found[ON_PERPLEXITY] += [_ranked_by(table, TRAINED_CONTEXT), table]
         elif layers_of(table) == LAYERS:
             found[BY_LAYER].append(table)
         elif layers_of(table) not in DEEPER:
@@ -197,7 +201,10 @@ def compose_ablations(tables: Sequence[Table]) -> str:
     for table in tables:
         settings = table.about.settings
         rate = "" if settings.get("tune") else f" at {show_rate(settings['train']['lr'])}"
-        header += [f"{table.about.task}{rate}, %", Markdown("minus `tape`"), *ABLATED]
+        unit = "%"
+        if not table.ranking.metric.is_percent:
+            unit = f"{table.headline.subset}, {table.ranking.metric.label}"
+        header += [f"{table.about.task}{rate}, {unit}", Markdown("minus `tape`"), *ABLATED]
     compared = [compare_table(table, "tape").to_reference for table in tables]
     rows = []
     for name in sorted({name for table in tables for name in table.encodings}):
@@ -208,7 +215,7 @@ def compose_ablations(tables: Sequence[Table]) -> str:
     floors: list[str] = [Markdown("*best baseline*")]
     for table in tables:
         floor = table.ranking.best_baseline
-        floors += [ABSENT if floor is None else f"{floor:.1f}", *[ABSENT] * 4]
+        floors += [ABSENT if floor is None else f"{floor:.{_decimals(table)}f}", *[ABSENT] * 4]
     return markdown_table(header, [*rows, floors], "l" + "r" * 5 * len(tables))
 
 
@@ -219,12 +226,19 @@ def _ablation(table: Table, differences: Sequence[Difference], name: str) -> lis
     scores = table.ranking.scores
     mean = float(scores["mean"][scores["encoding"] == name].iloc[0])
     count = f"{table.learned(name)} of {table.seeds(name)}"
+    digits = _decimals(table)
     for found in differences:
         if found.first == name:
-            interval = f"{found.value:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
+            values = [f"{value:+.{digits}f}" for value in (found.value, found.low, found.high)]
+            interval = f"{values[0]} ({values[1]} to {values[2]})"
             p_values = [Markdown(show_p(p)) for p in (found.p_alone, found.p_value)]
-            return [f"{mean:.1f}", interval, *p_values, count]
-    return [f"{mean:.1f}", *[ABSENT] * 3, count]
+            return [f"{mean:.{digits}f}", interval, *p_values, count]
+    return [f"{mean:.{digits}f}", *[ABSENT] * 3, count]
+
+
+def _decimals(table: Table) -> int:
+    """Return how many decimals the scores of a table have."""
+    return 1 if table.ranking.metric.is_percent else 3
 
 
 def compose_settings(tables: Mapping[str, Table]) -> str:

@@ -286,6 +286,31 @@ def test_what_the_page_says_about_the_ablations_on_addition(
     assert all(addition.learned(name) == addition.seeds(name) == 5 for name in addition.encodings)
 
 
+def test_what_the_page_says_about_the_ablations_on_perplexity(
+    page: ModuleType, ablations: dict[str, list[Table]]
+) -> None:
+    trained, longer = ablations[page.ON_PERPLEXITY]
+    assert (trained.headline.subset, longer.headline.subset) == ("1x-context", "4x-context")
+    found = differences(trained)
+    assert not [one for one in found.values() if one.significant]
+    intervals = []
+    for name in ("post_mix=off", "mlp_mix=false"):
+        intervals.append(f"{found[name].low:+.3f} to {found[name].high:+.3f}")
+    text = page_text()
+    assert (
+        f"are {intervals[0]} bits without the update with attended states, and {intervals[1]} "
+        "bits without the update by the token's own content"
+    ) in text
+    one = differences(longer)["mlp_mix=false"]
+    assert one.significant and one.value < 0
+    assert f"{-one.value:.3f} bits lower than that of `tape` (p = {one.p_value:.3f} after" in text
+    chance = longer.ranking.baselines["unigram table"]
+    assert f"a unigram table ({chance:.2f} bits)" in text
+    assert min(longer.ranking.means.values()) > chance
+    assert len(longer.encodings) == 4 and rates(longer).keys() == {"2e-3"}
+    assert not [page.tuned(longer, name) for name in ("tape", "rope") if page.tuned(longer, name)]
+
+
 def rates(table: Table) -> dict[str, set[str]]:
     """Return the encodings, or the options of an ablation, for which a rate was chosen."""
     found: dict[str, set[str]] = {}

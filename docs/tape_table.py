@@ -176,7 +176,7 @@ def describe_largest(tables: Sequence[Table]) -> str:
 def cells(verdict: Verdict) -> list[str]:
     """Return a row of the table."""
     table, difference = verdict.table, verdict.difference
-    digits = 1 if table.ranking.metric.is_percent else 3
+    digits = _decimals(table)
     floor = table.ranking.best_baseline
     better = "better" if verdict.first_is_better else "worse"
     return [

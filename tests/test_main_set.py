@@ -152,7 +152,8 @@ def test_the_reasons_for_the_main_set_follow_from_the_signal(
     assert signals["indexing"].learned < 0.5
     assert signals["selective-copy"].ratio < signals["copying"].ratio
     assert signals["multiplication"].ratio > signals["addition"].ratio
-    assert 2 < signals["scrolls"].seconds / signals["passkey"].seconds < 3
+    times = signals["scrolls"].seconds / signals["passkey"].seconds
+    assert f"`scrolls` would be a third, at {times:.1f} times the cost" in text
 
     a_run = sum(SECONDS.get(task, signals[task].seconds) for task in main)
     another = signals["multiplication"].seconds

@@ -317,7 +317,7 @@ def compose_extension(tables: Sequence[Table]) -> str:
     for table, subset, metric, _, digits in columns[:3]:
         floor = _ranked_by(table, Headline(metric, subset)).ranking.best_baseline
         floors.append(f"{floor:.{digits}f}")
-    rows.append([Markdown("*trigram table; guessing*"), *floors, *[ABSENT] * 3])
+    rows.append([Markdown("*trigram table; random candidate*"), *floors, *[ABSENT] * 3])
     headings = [
         *("trained weights", "bits per byte, 128 tokens ↓", "512 tokens ↓"),
         *("pass keys, 192 to 1,024 tokens, % ↑", "768 tokens ↑", "1,024 tokens ↑", "learned"),

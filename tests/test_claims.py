@@ -5,6 +5,7 @@ import itertools
 import re
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from claims import (
@@ -17,6 +18,7 @@ from claims import (
     Results,
     change,
     collapse,
+    find_numbers,
     find_problems,
     find_spans,
     names,
@@ -90,6 +92,22 @@ def test_the_findings_state_nothing_else() -> None:
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.task}-{claim.text[:30]}")
 def test_a_claim_holds(claim: Claim, results: Results) -> None:
     assert find_problems(claim, results) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: f"{claim.task}-{claim.text[:30]}")
+def test_a_claim_names_the_strongest_baseline(claim: Claim, results: Results) -> None:
+    ranking = results.table(claim).ranking
+    named: dict[Any, list[float]] = {}
+    for _, encodings, *place in claim.values:
+        # The text says that some encodings are worse than even a unigram table.
+        if encodings in [*ranking.baselines] and encodings != "unigram table":
+            at = place[0] if place else claim.place
+            named.setdefault(at, []).extend(find_numbers(claim, results, encodings, at))
+    best = max if ranking.higher_is_better else min
+    for at, numbers in named.items():
+        baselines = [find_numbers(claim, results, name, at)[0] for name in ranking.baselines]
+        assert best(numbers) == pytest.approx(best(baselines)), at
 
 
 @pytest.mark.slow

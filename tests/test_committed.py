@@ -14,14 +14,17 @@ from pe_bench.registry import plugins
 from pe_bench.reporting import known_problems
 from pe_bench.reporting.sizes import SHAPE
 from pe_bench.results.identity import digest, without_defaults
+from pe_bench.results.layout import REFERENCES
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import read_records
+from pe_bench.runs import baselines
 from pe_bench.runs.adaptation import _deciding, continue_from_origin
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.runs.tuning import Tuning
 
 RESULTS = Path(__file__).parents[1] / "results"
+OTHER_TEXT = ["perplexity-2c227030"]  # the sources of Python 3.11.7
 FROM_CHECKPOINTS = ["pretrained"]  # the models that these runs start from are not at hand
 ALL = {path.name for path in RESULTS.iterdir() if (path / "leaderboard.md").exists()}
 FOLDERS = sorted(ALL - {*FROM_CHECKPOINTS})
@@ -91,6 +94,17 @@ def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -
         # The sources of Python, which differ by version, were the default corpus of perplexity.
         reads_text = "stdlib" in str(record.data)
         assert reads_text or made.digest() == record.settings_digest, stale
+
+
+@pytest.mark.parametrize("folder", sorted(ALL))
+def test_committed_baselines_are_of_the_present_version(folder: str) -> None:
+    for path in sorted((RESULTS / folder / REFERENCES).glob("*.csv")):
+        if known_problems.find(path.stem.rpartition("-")[2]) or path.stem in OTHER_TEXT:
+            continue  # the present code cannot make the data
+        sealed = path.with_suffix(".json")
+        assert sealed.exists(), f"{folder}: {path.stem} was measured before versions existed"
+        version = json.loads(sealed.read_text(encoding="utf-8")).get("version")
+        assert version == baselines.VERSION, f"{folder}: measure the baselines {path.stem} again"
 
 
 @pytest.mark.parametrize("folder", some_slow(FOLDERS, ["scrolls"]))

@@ -65,6 +65,18 @@ def test_the_table_of_encodings(capsys: pytest.CaptureFixture[str]) -> None:
     assert table.check_encodings(["nope"])
 
 
+def test_reasons_that_differ_in_a_shape_share_a_line() -> None:
+    of_40 = Finding("ERROR", "Mine.bias returned (40,), expected (4, 40)")
+    of_30 = Finding("ERROR", "Mine.bias returned (30,), expected (4, 30)")
+    other = Finding("FAIL", "logits differ by 30")
+    found = {"causal": of_40, "cache": of_30, "rows": other, "finite": Finding("FAIL", "by 40")}
+    assert [*table.describe_findings({"mine": found}, verbose=False)] == [
+        "mine: causal, cache: Mine.bias returned (40,), expected (4, 40)",
+        "mine: rows: logits differ by 30",
+        "mine: finite: by 40",
+    ]
+
+
 @pytest.mark.usefixtures("given", "four_layers")
 def test_the_wide_table_of_encodings(capsys: pytest.CaptureFixture[str]) -> None:
     assert not table.check_encodings(["alibi", "nope"], wide=True)

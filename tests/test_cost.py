@@ -831,6 +831,20 @@ def test_bad_input(words: str, sentence: str, capsys: pytest.CaptureFixture[str]
     assert "For one seed" not in printed.out  # the explanation of a table
 
 
+def test_an_encoding_that_fits_no_task_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = "position-coupling"
+    assert main(["cost", "--encoding", spec, "--task", "copying", "mqar"]) == 2
+    assert capsys.readouterr().err.count("position-coupling needs tokens") == 1
+    assert main(["cost", "--encoding", spec, "rope", "--task", "mqar"]) == 0
+
+
+def test_a_length_that_does_not_fit_has_no_row(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "--encoding", "learned", "--task", "mqar", "--lengths", "100000"]) == 0
+    printed = capsys.readouterr()
+    assert "learned has 2048 positions" in printed.err
+    assert "prefill" not in printed.out
+
+
 @pytest.mark.slow
 def test_a_plan_says_what_its_training_takes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -1,6 +1,7 @@
 """`pe-bench check`: tables of check results and of the costs of encodings."""
 
 import math
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,8 @@ from pe_bench.registry import plugins
 from pe_bench.registry.versions import is_shipped
 from pe_bench.system.console import info
 from pe_bench.system.files import cache_folder
+
+SHAPE_OF_TENSOR = r"\([\d, ]+\)"
 
 COSTS = {
     "parameters": "of all layers",
@@ -158,16 +161,21 @@ def describe_findings(
 ) -> Iterable[str]:
     """Return a line for each failed finding, or for all findings. Equal reasons share a line.
 
+    So do reasons that differ only in the shape of a tensor; the line has the first shape.
+
     Args:
         findings: findings by label and check.
         verbose: whether to include findings that did not fail.
     """
     for label, found in findings.items():
-        names: dict[Finding, list[str]] = {}
+        alike: dict[Finding, list[tuple[str, Finding]]] = {}
         for name, finding in found.items():
             if finding.bad or verbose:
-                names.setdefault(finding, []).append(name)
-        for finding, checks in names.items():
+                kind = replace(finding, reason=re.sub(SHAPE_OF_TENSOR, "()", finding.reason))
+                alike.setdefault(kind, []).append((name, finding))
+        for group in alike.values():
+            checks = [name for name, _ in group]
+            finding = group[0][1]
             words = [label, ", ".join(checks)]
             if verbose:
                 words.append(finding.status)
@@ -231,6 +239,8 @@ def _costs(subject: Subject) -> tuple[Sequence[str], Finding]:
     """Return an encoding's costs as text, and an error finding if they cannot be measured."""
     try:
         costs = measure_costs(subject.make_encoding)
+    except InputError as error:
+        return UNKNOWN, Finding("ERROR", str(error))
     except Exception as error:
         return UNKNOWN, Finding("ERROR", describe_crash(error))
     share = costs.flops / costs.bare_flops

@@ -93,25 +93,26 @@ def main(values: Values) -> int:
     counter = GridCost(encodings, options, asked.precision, asked.speed, asked.lengths, shape)
     if shape:
         info(wrap(_describe(shape)) + "\n")
-    wrong = False
+    refused = False
     shown: list[CostRow] = []
     for spec in catalogue.expand(grid.tasks, "task"):
         try:
             rows = counter.rows_of(spec)
         except InputError as error:
             warn(f"{spec}: {error}")
-            wrong = wrong or spec in grid.tasks
+            refused = refused or spec in grid.tasks
             continue
         if rows:
             info(f"{spec} · {'all presets' if counter.several else options.preset}\n")
             info(_training(rows, counter.several) + "\n")
-            info(_generation(rows, counter.several) + "\n")
+            if any(row.generation for row in rows):
+                info(_generation(rows, counter.several) + "\n")
             shown += rows
     if shown:
         info(wrap(_about(shown, counter.devices)))
     if asked.output:
         _write(asked.output, shown)
-    return BAD_INPUT if wrong else 0
+    return BAD_INPUT if refused or (counter.warnings and not shown) else 0
 
 
 def _choose_shape(parameters: int, options: RunOptions) -> "ModelConfig":

@@ -29,6 +29,7 @@ class GridCost:
         lengths: lengths of generated rows; empty: the training length.
         shape: shape of the model; None: the preset's.
         devices: the device of each assumed speed.
+        warnings: warnings printed so far, for encodings without a row.
     """
 
     encodings: Sequence[Plugin]
@@ -38,6 +39,7 @@ class GridCost:
     lengths: tuple[int, ...] = ()
     shape: ModelConfig | None = None
     devices: dict[float, str] = field(default_factory=dict)
+    warnings: set[str] = field(default_factory=set)
     _costs: dict[str, CostCounter] = field(default_factory=dict)
 
     @property
@@ -77,10 +79,10 @@ class GridCost:
             try:
                 training = costs.of_run(encoding, phases)
             except InputError as error:
-                warn(f"{name}: {error}")
+                self._warn_once(f"{name}: {error}")
                 continue
             except CRASHES as error:  # of the encoding
-                warn(f"{name}: {describe_error(error)}")
+                self._warn_once(f"{name}: {describe_error(error)}")
                 continue
             model = costs.of_model(encoding, phases[-1])
             generation = self._generation(name, model, phases[-1].length)
@@ -88,6 +90,12 @@ class GridCost:
             label = encoding.label
             rows.append(CostRow(preset, spec, label, precision, speed, shape, training, generation))
         return rows
+
+    def _warn_once(self, message: str) -> None:
+        """Print a warning, unless another task had the same one."""
+        if message not in self.warnings:
+            warn(message)
+        self.warnings.add(message)
 
     def _precision_of(self, preset: str) -> Literal["fp32", "bf16"]:
         if self.precision != "auto":
@@ -115,7 +123,7 @@ class GridCost:
         found = []
         for tokens in self.lengths or (length,):
             if model.max_position is not None and tokens > model.max_position:
-                warn(f"{name} has {model.max_position} positions, not {tokens}")
+                self._warn_once(f"{name} has {model.max_position} positions, not {tokens}")
                 continue
             found.append(GenerationCost.of(model, tokens))
         return tuple(found)

@@ -200,14 +200,18 @@ def describe_sizes(summary: TaskSummary) -> str:
         "unknown": "inconclusive",
         None: "not measured",
     }
+    trained = {name for table in read_tables(SIZES) for name in table.encodings}
     tasks: dict[str | None, list[str]] = {mark: [] for mark in words}
     for table in sorted(summary.tables, key=_family_first):
-        tasks[marks.get(table.title)].append(table.about.task)
+        mark, said = marks.get(table.title), table.about.task
+        below = len(trained.intersection(table.ranking.below_baselines))
+        if mark == "stable" and below:
+            said += f" ({below} of them below the baseline)"
+        tasks[mark].append(said)
     said = [f"{word} for {in_words(tasks[mark])}" for mark, word in words.items() if tasks[mark]]
     if len(said) > 1 and tasks[None]:
         said[-1] = "not measured for other tasks"
     page = "docs/findings.md#other-sizes-of-the-model"
-    trained = {name for table in read_tables(SIZES) for name in table.encodings}
     return (
         f"At [other model sizes]({page}), the order of {len(trained)} of these encodings is "
         f"{'; '.join(said)}."

@@ -141,6 +141,8 @@ def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
     mean = found[0].mean
     assert mean is not None
     tables = [verdict.table for verdict in found[0].tasks]
+    (summary,) = find_summaries(tables)
+    over = differences_over_families(summary.tasks, PAIR[1])[PAIR[0]]
     every = [verdict.table for verdicts in found for verdict in verdicts.tasks]
     other_rates = [t.about.task for t in every if rates(t, PAIR[0]) != rates(t, PAIR[1])]
     sentences = (
@@ -152,7 +154,8 @@ def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
         f"not corrected, is {main_set.low:+.2f} to {main_set.high:+.2f}. We also compared the "
         f"mean over the {count_families(tables)} families of the {len(tables)} tasks of "
         f"`results/quick`, post hoc: {describe_mean(mean, 1)} This interval and the test are over "
-        f"seeds and items. {describe_largest(tables)}",
+        f"seeds and items. {describe_largest(tables)} Over the families, the 95 % interval is "
+        f"{100 * over.low:+.1f} to {100 * over.high:+.1f}.",
     )
     table = markdown_table(HEADER, rows, "l" + "r" * 7 + "l" + "r" * 3)
     filled = [textwrap.fill(part, WIDTH, break_on_hyphens=False) for part in sentences]

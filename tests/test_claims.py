@@ -32,6 +32,7 @@ from pe_bench.reporting.paired import compare_table, headline_scores
 from pe_bench.reporting.sensitivity import describe_power
 from pe_bench.reporting.tables import read_tables
 from pe_bench.reporting.tuning_notes import describe_tuning
+from pe_bench.runs.candidates import SOLVED
 
 EXCEPTIONS = [collapse(exception["text"]) for exception in CONTENT["exception"]]
 
@@ -183,6 +184,79 @@ def test_the_hyperparameters_that_were_tuned(results: Results) -> None:
     }  # fmt: skip
     assert tuned["alibi"] == {"mqar", "perplexity", "recall"}
     assert tuned["rope"] == tuned["tape"] == {"perplexity", "recall"}
+
+
+@pytest.mark.slow
+def test_the_rates_at_the_edge_of_a_search_with_one_seed(results: Results) -> None:
+    results.table(Claim("mqar", ""))  # reads the folder
+    chosen = set()
+    for table in results.tables["quick"]:
+        tune = table.about.settings["tune"]
+        if len(tune["seeds"]) > 1:
+            continue
+        for record in table.records:
+            assert record.tuning is not None
+            for phase, rate in record.tuning["task"]["lr"].items():
+                at_edge = float(rate) in (min(tune["lr"]), max(tune["lr"]))
+                chosen.add((table.about.task, record.encoding, phase, at_edge))
+    assert len({task for task, *_ in chosen}) == 9
+    at_edge = sum(edge for *_, edge in chosen)
+    assert f"{at_edge} of its {len(chosen)} choices are the smallest or" in read_page(FINDINGS)
+
+
+@pytest.mark.slow
+def test_the_rates_of_mqar(results: Results) -> None:
+    table = results.table(Claim("mqar", ""))
+    for record in table.records:
+        if record.encoding not in ("rope", "tape"):
+            continue
+        assert record.tuning is not None
+        choice = record.tuning["task"]
+        assert choice["lr"] == {"all": 1e-3}
+        for rate in (1e-3, 3e-3):
+            losses = [t["loss"] for t in choice["tried"] if t["lr"] == rate and not t["value"]]
+            assert len(losses) == 3 and max(losses) <= SOLVED
+    means = table.ranking.means
+    said = (
+        f"With 1e-3, `tape` has {means['tape']:.1f} % and `rope` {means['rope']:.1f} %; with 3e-3"
+    )
+    assert said in read_page(FINDINGS)
+
+
+@pytest.mark.slow
+def test_the_repetition_of_recall(results: Results) -> None:
+    table = results.table(Claim("recall", "", results="tape"))
+    (found,) = (d for d in compare_table(table, "rope").to_reference if d.first == "tape")
+    assert not found.significant and found.seeds == 5
+    assert len(compare_table(table, "rope").to_reference) == 6
+    said = f"gives `tape` {found.value:.1f} points more than `rope` (p = {found.p_value:.3f}, cor"
+    assert said in read_page(FINDINGS)
+    on_tape = r"by up to ([\d.]+) points between `results/quick`"  # tests/test_tape_page.py
+    (largest,) = re.findall(on_tape, read_page("docs/tape.md"))
+    assert f"seeds and settings differ by up to {largest} points" in read_page(FINDINGS)
+
+
+@pytest.mark.slow
+def test_the_encodings_that_beat_a_trigram_table(results: Results) -> None:
+    ranking = results.table(Claim("perplexity", "")).ranking
+    floor = ranking.baselines["trigram table"]
+    rows = ranking.scores.set_index("encoding")
+    clearly = rows.index[rows["ci_high"] < floor]
+    assert {*clearly} == {"alibi", "rnope-swa", "pope", "fire"}
+    assert round(rows["mean"]["randpe"], 3) == round(floor, 3)
+    assert min(rows["mean"]["t5"], rows["mean"]["xpos"]) > floor
+
+
+@pytest.mark.slow
+def test_the_seeds_of_the_two_best_encodings_on_passkey(results: Results) -> None:
+    table = results.table(Claim("passkey", ""))
+    rows = table.rows
+    rows = rows[(rows["subset"] == table.headline.subset) & (rows["metric"] == "exact_match")]
+    ends = rows.groupby("encoding")["value"].agg(["min", "max"])
+    said = [
+        f"{ends['min'][name]:.0f} to {ends['max'][name]:.0f} %" for name in ("rnope-swa", "alibi")
+    ]
+    assert f"(single seeds: {said[0]} and {said[1]})" in read_page(FINDINGS)
 
 
 @pytest.mark.slow

@@ -141,7 +141,7 @@ BAD_INPUT = [
     ([*RUN, "--encoding", "dots.py"], "the name '..' must have a letter or digit"),
     (
         [*RUN, "--encoding", "rope,alibi"],
-        "'rope,alibi' contains several encodings: write rope alibi",
+        "names of encodings are divided by spaces: write rope alibi",
     ),
     ([*RUN, "--encoding", ""], "an empty spec names no encoding; there are: abacus"),
     (["run", "--encoding", "nope", "--task", ""], "an empty spec names no task"),

@@ -25,6 +25,14 @@ class Mine(Encoding):
         return q, {keys}
 """
 
+NOT_FINITE = """
+from pe_bench.api import Encoding
+
+class Mine(Encoding):
+    def distance_bias(self, distances):
+        return distances.float().log()[None].expand(self.model.heads, -1)
+"""
+
 KEPT = """
 import torch
 from torch import nn
@@ -92,6 +100,35 @@ def test_a_leak_is_found_if_long_texts_are_refused(tmp_path: Path) -> None:
     keys = "k + k.flip(2) * torch.ones(100)[k.shape[2] - 1]"
     found = find_fault(plugins.load("encoding", write(tmp_path, keys)))
     assert found is not None and LEAK in found
+
+
+CACHED = {
+    "k + torch.arange(k.shape[2])[:, None]": "decoding with a cache changes the outputs",
+    "k + k.cumsum(2)": "decoding with a cache changes the outputs",
+    "k + positions.key[:, None, :, None]": "Mine.transform_qk returned k (2, 4, 31, 16), expected",
+}
+
+
+@pytest.mark.parametrize("keys", CACHED)
+def test_a_wrong_cache_is_found(keys: str, tmp_path: Path) -> None:
+    plugin = plugins.load("encoding", write(tmp_path, keys))
+    found = find_fault(plugin, longest=40)
+    assert found is not None
+    assert found.startswith(f"its KV cache would be wrong: {CACHED[keys]}")
+    assert "whose ids are positions.query" in found
+
+
+def test_prompts_of_unequal_length_are_tested(tmp_path: Path) -> None:
+    keys = "k * (1 + positions.query[:1, None, :, None])"  # the ids of the first row
+    found = find_fault(plugins.load("encoding", write(tmp_path, keys)), longest=40)
+    assert found is not None and "continues differently among longer ones" in found
+
+
+def test_outputs_that_are_not_finite_get_no_other_reason(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(NOT_FINITE)
+    for longest in (40, 256):
+        assert find_fault(plugins.load("encoding", str(file)), longest) is None
 
 
 def test_a_result_from_before_a_training_step_is_found(tmp_path: Path) -> None:
@@ -195,8 +232,7 @@ def test_the_longest_text_of_a_run_is_tested(toy: Toy, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "keys",
     [
-        "k + k.cumsum(2)",  # the past only
-        "k * (q.float() @ k.float().mT).tril().sum(-1, True).sigmoid()",  # rounds in float32
+        "k * (q.float() @ q.float().new_ones(16, 16)).sigmoid()",  # rounds in float32
         "k + k.flip(2) * torch.rand(1)",  # random, so nothing can be compared
         "torch.cat([k[:, :, :100], k[:, :, 100:] * torch.inf], 2)",  # the results show it
         "k + k.flip(2) * torch.ones(7)",  # does not fit the small model

@@ -242,7 +242,7 @@ def test_what_the_page_says_about_absolute_positions(page: ModuleType) -> None:
     rates_of = rates(perplexity)
     assert "tape" in rates_of["2e-3"] and rates_of["3.2e-3"] == {"learned"}
     assert rates_of["7.1e-3"] == {"sinusoidal"}
-    parameters = {r.encoding: r.parameters for r in perplexity.records}
+    parameters = {r.encoding: r.parameters or 0 for r in perplexity.records}
     assert f"{parameters['learned'] / parameters['tape']:.1f} times as many parameters" in text
     passkey = tables["passkey"].ranking
     assert passkey.baselines["random candidate"] == passkey.best_baseline

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from pe_bench.checks.cached_decoding import cache, ragged
 from pe_bench.checks.dependence import causal, prefix_consistent, rows
 from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.repeatability import find_memory, find_randomness, find_unseeded
@@ -10,7 +11,7 @@ from pe_bench.checks.subject import LENGTH, LONG, Subject, layer_outputs, traini
 from pe_bench.decoder.model import Decoder
 from pe_bench.decoder.unsaved import find_unsaved
 from pe_bench.encoding import Encoding
-from pe_bench.errors import CRASHES, FaultyPlugin, as_exception
+from pe_bench.errors import CRASHES, FaultyPlugin, InputError, as_exception
 from pe_bench.registry.plugins import Plugin
 from pe_bench.registry.torch_settings import ChangedTorch, keeping_torch_settings
 from pe_bench.registry.versions import is_shipped
@@ -24,9 +25,10 @@ def find_fault(plugin: Plugin, longest: int = LONG) -> str | None:
 
     The faults are layers that do not fit together, hooks that change settings of torch, random
     values that are not saved, weights that a forward pass creates, and outputs that depend on
-    earlier texts or weights, on later tokens, on their number, or on other rows of a batch. Of
-    shipped encodings, only the layers are tested. An encoding that does not work in the small model
-    of `pe-bench check` cannot be tested, and the outputs of a random one cannot be compared.
+    earlier texts or weights, on later tokens, on their number, on other rows of a batch, or on the
+    use of a cache. Of shipped encodings, only the layers are tested. An encoding that does not work
+    in the small model of `pe-bench check` cannot be tested, and the outputs of a random one cannot
+    be compared.
 
     Args:
         plugin: the encoding.
@@ -106,15 +108,35 @@ def _find_leak(subject: Subject) -> str | None:
     if find_unseeded(subject) or not _is_finite(subject):
         return None
     leak = find_memory(subject)
-    if leak is None and not find_randomness(subject):
+    if leak is None:
+        if find_randomness(subject):
+            return None
         leak = causal(subject) or _find_dependence_on_length(subject) or rows(subject)
-    return leak and f"its results would be wrong: {leak}; see pe-bench check"
+    if leak:
+        return f"its results would be wrong: {leak}; see pe-bench check"
+    return _find_wrong_cache(subject)
+
+
+def _find_wrong_cache(subject: Subject) -> str | None:
+    """Return a sentence on outputs that differ if keys and values are cached."""
+    try:
+        found = cache(subject)
+        if not found and subject.longest == LENGTH:
+            found = ragged(subject)
+    except NotApplicable:
+        return None
+    except InputError as error:  # of a hook that returns more than the new tokens
+        found = str(error)
+    return found and (
+        f"its KV cache would be wrong: {found}; hooks get only new tokens, whose ids are "
+        "positions.query; to generate without a cache, set prefix_consistent = False"
+    )
 
 
 @torch.no_grad()
 def _is_finite(subject: Subject) -> bool:
-    logits = subject.model()(subject.tokens(subject.longest))  # (B, T, V)
-    return bool(logits.isfinite().all())
+    model = subject.model()
+    return all(bool(model(tokens).isfinite().all()) for tokens in subject.short_and_long())
 
 
 def _find_dependence_on_length(subject: Subject) -> str | None:

@@ -21,7 +21,7 @@ def cache(subject: Subject) -> str | None:
         memory = Cache(len(tokens), tokens.shape[1], subject.device)
         decoded = torch.cat([model(step, memory) for step in _steps(tokens)], dim=1)
         what = with_length("decoding with a cache changes the outputs", tokens)
-        wrong = difference(decoded, model(tokens), what)
+        wrong = difference(decoded, model(tokens), what, subject.tolerance)
         if wrong:
             return wrong
     return None
@@ -35,7 +35,7 @@ def chunks(subject: Subject) -> str | None:
         memory = Cache(len(tokens), tokens.shape[1], subject.device)
         pieces = torch.cat([model(piece, memory) for piece in tokens.split(13, dim=1)], dim=1)
         what = with_length("feeding the prompt in pieces changes the outputs", tokens)
-        wrong = difference(pieces, model(tokens), what)
+        wrong = difference(pieces, model(tokens), what, subject.tolerance)
         if wrong:
             return wrong
     return None

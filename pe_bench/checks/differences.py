@@ -1,5 +1,7 @@
 """Describe the difference between two results."""
 
+import math
+
 from torch import Tensor
 
 TOLERANCE = 1e-9  # relative, in float64
@@ -28,7 +30,11 @@ def difference(
     errors = (actual - expected).abs().masked_fill(same, 0)
     size = expected.masked_fill(~expected.isfinite(), 0).abs().max().clamp(min=least)
     error = float(errors.max() / size)
-    return None if error <= tolerance else f"{what} by {error:.1e} of the largest"
+    if error <= tolerance:
+        return None
+    if not math.isfinite(error):
+        return f"{what}: some are finite in one case only"
+    return f"{what} by {error:.1e} of the largest"
 
 
 def first_difference(

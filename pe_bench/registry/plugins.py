@@ -94,6 +94,13 @@ class Plugin:
             if not any(sign in str(error) for sign in WITHOUT_PARENT):
                 raise
             made = None
+        except TypeError:
+            if takes_model_and_layer(self.cls):
+                raise
+            raise FaultyPlugin(
+                f"{self.cls.__name__}.__init__ must take model and layer, and options by keyword: "
+                "def __init__(self, model, layer=0, *, ...)"
+            ) from None
         if "train_positions" not in getattr(made, "__dict__", {}):
             raise FaultyPlugin(
                 f"{self.cls.__name__}.__init__ has to begin with super().__init__(model, layer)"
@@ -105,6 +112,15 @@ class Plugin:
     def without_options(self) -> "Plugin":
         """Return the plugin with its default options."""
         return replace(self, options={})
+
+
+def takes_model_and_layer(cls: type[Any]) -> bool:
+    """Return whether a class can be called with two arguments by position."""
+    try:
+        inspect.signature(cls).bind_partial(None, None)
+    except TypeError:
+        return False
+    return True
 
 
 def kinds_of(where: str) -> list[Kind]:
@@ -199,14 +215,16 @@ def _known_names(kind: Kind) -> list[str]:
 def _refuse_unknown(kind: Kind, where: str) -> NoReturn:
     """Raise an InputError for an unknown name."""
     known = ", ".join(_known_names(kind))
-    listed = where.split(",")
-    if len(listed) > 1 and set(listed) <= set(catalogue.names(kind)):
-        raise InputError(f"'{where}' contains several {kind}s: write {' '.join(listed)}")
+    listed = [name for name in where.split(",") if name]
+    if "," in where and set(listed) <= set(catalogue.names(kind)):
+        raise InputError(f"names of {kind}s are divided by spaces: write {' '.join(listed)}")
     if not where:
         raise InputError(f"an empty spec names no {kind}; there are: {known}")
-    hint = suggest(where, catalogue.names(kind))
+    hint = suggest(where.lower(), catalogue.names(kind))
     if Path(where).is_dir():
         hint = f" (for the folder write ./{where}/)"
+    elif Path(f"{where}.py").is_file():
+        hint = f" (for the file write ./{where}.py)"
     raise InputError(
         f"there is no {kind} '{where}'{hint}; there are: {known}, or give a path that ends in .py, "
         "or package.module"

@@ -164,6 +164,8 @@ def test_the_reasons_for_the_main_set_follow_from_the_signal(
     later = " and ".join(f"{signals[task].seconds:.0f}" for task in SECONDS)
     assert f"The {later} s above" in text
     assert f"about {round(a_run, -1):.0f} s in total, which is {hours[0]:.1f} core-hours" in text
+    adding = (ROOT / "docs" / "adding-an-encoding.md").read_text(encoding="utf-8")
+    assert f"A row for its six tasks takes about {hours[0] / 10:.1f} core-hours" in adding
     assert f"a second task of {another:.0f} s does not fit" in text
 
     both = [table for table in committed if table.task_name in ("addition", "multiplication")]

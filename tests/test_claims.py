@@ -216,11 +216,6 @@ def test_the_rates_of_mqar(results: Results) -> None:
         for rate in (1e-3, 3e-3):
             losses = [t["loss"] for t in choice["tried"] if t["lr"] == rate and not t["value"]]
             assert len(losses) == 3 and max(losses) <= SOLVED
-    means = table.ranking.means
-    said = (
-        f"With 1e-3, `tape` has {means['tape']:.1f} % and `rope` {means['rope']:.1f} %; with 3e-3"
-    )
-    assert said in read_page(FINDINGS)
 
 
 @pytest.mark.slow

@@ -48,6 +48,8 @@ def ragged(subject: Subject) -> str | None:
     for tokens in subject.short_and_long(rows=3):
         texts = tokens[:, :-new_tokens].tolist()
         prompts = [texts[0], texts[1][:5], texts[2][:-3]]
+        if not all(prompts):
+            raise NotApplicable("has too few positions for prompts of unequal length")
         together = generate(model, prompts, max_new_tokens=new_tokens, end=-1)
         for prompt, continued in zip(prompts, together, strict=True):
             row = torch.tensor([[*prompt, *continued]], device=subject.device)  # (1, T)

@@ -7,6 +7,7 @@ in the entry points `pe_bench.encodings` and `pe_bench.tasks`. A plugin that can
 affects only runs that use it.
 """
 
+import contextlib
 import inspect
 import re
 import typing
@@ -215,16 +216,17 @@ def _known_names(kind: Kind) -> list[str]:
 def _refuse_unknown(kind: Kind, where: str) -> NoReturn:
     """Raise an InputError for an unknown name."""
     known = ", ".join(_known_names(kind))
-    listed = [name for name in where.split(",") if name]
-    if "," in where and set(listed) <= set(catalogue.names(kind)):
+    listed = [name.lower() for name in where.split(",") if name]
+    if listed and "," in where and set(listed) <= set(catalogue.names(kind)):
         raise InputError(f"names of {kind}s are divided by spaces: write {' '.join(listed)}")
     if not where:
         raise InputError(f"an empty spec names no {kind}; there are: {known}")
     hint = suggest(where.lower(), catalogue.names(kind))
-    if Path(where).is_dir():
-        hint = f" (for the folder write ./{where}/)"
-    elif Path(f"{where}.py").is_file():
-        hint = f" (for the file write ./{where}.py)"
+    with contextlib.suppress(OSError):  # the name may be too long for a file
+        if Path(where).is_dir():
+            hint = f" (for the folder write ./{where}/)"
+        elif Path(f"{where}.py").is_file():
+            hint = f" (for the file write ./{where}.py)"
     raise InputError(
         f"there is no {kind} '{where}'{hint}; there are: {known}, or give a path that ends in .py, "
         "or package.module"

@@ -168,12 +168,12 @@ def describe_findings(
         verbose: whether to include findings that did not fail.
     """
     for label, found in findings.items():
-        alike: dict[Finding, list[tuple[str, Finding]]] = {}
+        by_kind: dict[Finding, list[tuple[str, Finding]]] = {}
         for name, finding in found.items():
             if finding.bad or verbose:
                 kind = replace(finding, reason=re.sub(SHAPE_OF_TENSOR, "()", finding.reason))
-                alike.setdefault(kind, []).append((name, finding))
-        for group in alike.values():
+                by_kind.setdefault(kind, []).append((name, finding))
+        for group in by_kind.values():
             checks = [name for name, _ in group]
             finding = group[0][1]
             words = [label, ", ".join(checks)]

@@ -96,7 +96,7 @@ class Plugin:
                 raise
             made = None
         except TypeError:
-            if takes_model_and_layer(self.cls):
+            if _takes_model_and_layer(self.cls):
                 raise
             raise FaultyPlugin(
                 f"{self.cls.__name__}.__init__ must take model and layer, and options by keyword: "
@@ -115,7 +115,7 @@ class Plugin:
         return replace(self, options={})
 
 
-def takes_model_and_layer(cls: type[Any]) -> bool:
+def _takes_model_and_layer(cls: type[Any]) -> bool:
     """Return whether a class can be called with two arguments by position."""
     try:
         inspect.signature(cls).bind_partial(None, None)

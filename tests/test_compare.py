@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pe_bench.reporting import ranks, sentences, task_summary, verdicts
 from pe_bench.reporting.columns import list_columns, show_learned
 from pe_bench.reporting.forest import draw_forest
 from pe_bench.reporting.new_runs import summarize
-from pe_bench.reporting.paired import headline_scores, scores_of
+from pe_bench.reporting.paired import compare_table, describe_basis, headline_scores, scores_of
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.terminal import WIDTH, plain_table
 from pe_bench.results.item_files import write_items
@@ -40,7 +41,7 @@ from pe_bench.stats.ranking import (
     rank_correlations,
     smallest_correlation,
 )
-from pe_bench.stats.significance import holm
+from pe_bench.stats.significance import LEVEL, holm
 from pe_bench.system.files import slug
 
 ROOT = Path(__file__).parents[1]
@@ -262,16 +263,9 @@ def test_leaving_out_an_encoding_makes_no_claim_weaker(folder: str) -> None:
             continue
         scores = scores_of(table, table.ranking.names)
         among_all = {(one.first, one.second): one for one in compare_all(scores)}
-        for index in range(len(scores.encodings)):
-            names = [name for name in scores.encodings if name != scores.encodings[index]]
-            again = scores.resampled
-            kept = replace(
-                scores,
-                encodings=names,
-                values=np.delete(scores.values, index, 0),
-                resampled=None if again is None else np.delete(again, index, 1),
-            )
-            for one in compare_all(kept):
+        for left_out in scores.encodings:
+            names = [name for name in scores.encodings if name != left_out]
+            for one in compare_all(scores_of(table, names)):
                 before = among_all[one.first, one.second]
                 assert one.p_value <= before.p_value, (table.heading, one.first, one.second)
                 assert one.significant or not before.significant
@@ -285,6 +279,25 @@ def test_the_numbers_of_a_pair_do_not_depend_on_other_encodings() -> None:
     assert both.resampled is not None and among_all.resampled is not None
     assert np.array_equal(both.values, among_all.values[[1, 3]])
     assert np.array_equal(both.resampled, among_all.resampled[:, [1, 3]])
+
+
+@pytest.mark.slow
+def test_items_that_an_encoding_lacks_change_no_other_pair() -> None:
+    table = next(t for t in read_tables(ROOT / "results/quick") if t.about.task == "perplexity")
+    names = table.ranking.names
+    lacking = names[-1]
+    items = []
+    for record, own in zip(table.records, table.items, strict=True):
+        items.append([] if (record.encoding, record.seed) == (lacking, 1) else own)
+    with_all = {(one.first, one.second): one for one in compare_all(scores_of(table, names))}
+    vars(table)["items"] = items  # a cached property
+    found = compare_table(table)
+    assert found.without_items == (lacking,) and found.item_degrees > 0
+    assert f"(for {lacking}: seeds only" in "".join(describe_basis(found))
+    for one in found.pairs:
+        before = with_all[one.first, one.second]
+        same = (one.low, one.high, one.p_alone) == (before.low, before.high, before.p_alone)
+        assert same == (lacking not in (one.first, one.second))
 
 
 def test_correction_is_for_all_tasks_together() -> None:
@@ -310,6 +323,29 @@ def test_below_the_floor_a_score_counts_as_0_and_has_its_rank() -> None:
     assert average_over(tasks).values.tolist() == [[1, 1], [0, 0], [0, 0]]
 
 
+def test_a_task_without_a_fixed_scale_is_in_no_mean(tmp_path: Path) -> None:
+    """Otherwise an encoding with a bad score could make another difference significant."""
+    for task in ("one", "two", "three"):
+        put(tmp_path, task, "a", [60.0, 61.5, 60.2, 61.0, 60.6])
+        put(tmp_path, task, "b", [60.2, 61.1, 60.1, 61.3, 60.3])
+    put_baselines(tmp_path, "one", "two")
+    put(tmp_path, "bits", "a", [1.20, 1.30, 1.25, 1.21, 1.24], metric="bits_per_byte")
+    put(tmp_path, "bits", "b", [1.10, 1.25, 1.30, 1.20, 1.31], metric="bits_per_byte")
+    before = verdicts.compare_pair(read_tables(tmp_path), "a", "b")
+    assert before.mean is not None
+    no_floor = "is in no mean over tasks: it has no lower baseline."
+    assert set(before.left_out) == {f"bits {no_floor}", f"three {no_floor}"}
+    assert "on average over 2 of these tasks" in sentences.describe_all(before)
+    for task in ("one", "two", "three"):
+        put(tmp_path, task, "c", [1.0, 2.0, 3.0, 4.0, 5.0])
+    put(tmp_path, "bits", "c", [50.0, 51.0, 49.0, 50.0, 52.0], metric="bits_per_byte")
+    tables = read_tables(tmp_path)
+    assert verdicts.compare_pair(tables, "a", "b").mean == before.mean
+    (summary,) = task_summary.find_summaries(tables)
+    assert [table.about.task for table in summary.tables] == ["one", "two"]
+    assert {f"bits {no_floor}", f"three {no_floor}"} <= {*summary.left_out}
+
+
 def make_tasks(means: Sequence[Sequence[float]], seeds: int = 3) -> list[TaskScores]:
     rng = np.random.default_rng(0)
     tasks = []
@@ -328,7 +364,17 @@ def test_standings_and_correlations() -> None:
     assert best.rank.low == 1 and best.rank.high == 3 and best.score.low < 0.2 < best.score.high
     correlations = rank_correlations(tasks)
     assert correlations == pytest.approx(np.array([[1, 1, -1], [1, 1, -1], [-1, -1, 1]]))
-    assert smallest_correlation(3) == np.inf and 0.7 < smallest_correlation(7) < 0.8
+
+
+@pytest.mark.parametrize("encodings", [3, 4, 5, 6, 7])
+def test_the_smallest_significant_correlation_is_that_of_all_orders(encodings: int) -> None:
+    order = np.arange(encodings)
+    orders = np.array(list(permutations(order)))
+    squares = ((orders - order) ** 2).sum(1)
+    values = np.abs(1 - 6 * squares / (encodings**3 - encodings))
+    significant = [one for one in np.unique(values) if np.mean(values >= one - 1e-9) <= LEVEL]
+    assert smallest_correlation(encodings) == pytest.approx(min(significant, default=np.inf))
+    assert smallest_correlation(10) == pytest.approx(0.63, abs=0.01)
 
 
 def test_intervals_of_standings_are_students_over_families() -> None:
@@ -384,7 +430,7 @@ def test_the_summary_over_tasks(tables: list[Table]) -> None:
     (summary,) = task_summary.find_summaries(tables)
     section = task_summary.describe_summary(summary)
     assert section.startswith("## All tasks · quick · strict\n")
-    assert "bits is left out: too few encodings" in section
+    assert "bits is in no mean over tasks: it has no lower baseline." in section
     assert "Means over 3 families of tasks (3 tasks)" in section
     row = r"^\| good +\| +(\S+) \|[^|]+\| +(\S+) \|[^|]+\| +a \| +1 \| +(1|2|3) \|"
     first = re.search(row, section, re.MULTILINE)
@@ -582,10 +628,12 @@ def test_tables_of_the_terminal(results: Path) -> None:
 
 @pytest.mark.slow
 def test_a_report_of_several_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    put(tmp_path / "one", "t", "a", [1, 2])
-    put(tmp_path / "two", "t", "b", [3, 4])
-    put(tmp_path / "two", "u", "a", [1, 2])
-    put(tmp_path / "two", "u", "b", [3, 4])
+    put(tmp_path / "one", "t", "a", [11, 12])
+    put(tmp_path / "two", "t", "b", [13, 14])
+    put(tmp_path / "two", "u", "a", [11, 12])
+    put(tmp_path / "two", "u", "b", [13, 14])
+    put_baselines(tmp_path / "one", "t")
+    put_baselines(tmp_path / "two", "t", "u")
     assert main(["report", str(tmp_path / "one"), str(tmp_path / "two")]) == 0
     text = (tmp_path / "one" / "leaderboard.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| ([ab]) ", text, re.MULTILINE)[:2] == ["b", "a"]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pe_bench.reporting.paired import FEWEST_ITEM_DEGREES
 from pe_bench.results.intervals import wilson
 from pe_bench.results.items import Floats, Items
 from pe_bench.stats.comparison import (
@@ -17,6 +18,7 @@ from pe_bench.stats.comparison import (
     SeedScores,
     compare,
     compare_all,
+    describe_items,
     letters,
     rank_intervals,
     resample_items,
@@ -62,6 +64,34 @@ def simulate(kind: str, rng: np.random.Generator, seeds: int, resamples: int = 2
     assert found is not None
     again = found[0].reshape(-1, encodings, seeds)
     return SeedScores("ABCDE", values.mean((2, 3)), again, found[1])
+
+
+def simulate_documents(rng: np.random.Generator, documents: int) -> SeedScores:
+    """Return two equal encodings with eight seeds, each better on some of the documents."""
+    on_documents = rng.normal(size=(2, 1, documents))
+    values = on_documents + rng.normal(size=(2, 8, 1)) + rng.normal(size=(2, 8, documents))
+    found = resample_items([[Items("a", "f1", run)] for run in values.reshape(16, -1)], 200)
+    if found is None:
+        return SeedScores("AB", values.mean(2))
+    return SeedScores("AB", values.mean(2), found[0].reshape(-1, 2, 8), found[1])
+
+
+def rate_of_documents(documents: int, times: int = 400) -> float:
+    rng = RNG(documents)
+    found = []
+    for _ in range(times):
+        (one,) = compare_all(simulate_documents(rng, documents))
+        found.append(one.p_alone <= LEVEL)
+    return float(np.mean(found))
+
+
+@pytest.mark.slow
+def test_few_documents_give_too_small_p_values() -> None:
+    """From ten documents on, the error rate of p is close to 5 %; with fewer, a note warns."""
+    assert FEWEST_ITEM_DEGREES == 10 - 1
+    for documents in (10, 40):
+        assert rate_of_documents(documents) <= LEVEL + 2.5 * math.sqrt(LEVEL * (1 - LEVEL) / 400)
+    assert rate_of_documents(2) > 0.08
 
 
 def rates(kind: str, seeds: int, times: int) -> tuple[float, float]:
@@ -119,7 +149,7 @@ def test_pairs_of_some_are_pairs_of_all() -> None:
 
 
 def test_too_few_seeds_make_no_claim() -> None:
-    (found,) = compare(scores([[90, 91, 92, 93], [1, 2, 3, 4]]), [("A", "B")])
+    (found,) = compare(scores([[90, 91.5, 92, 93], [1, 2, 3, 4]]), [("A", "B")])
     assert found.low > 80 and not found.significant and found.p_value == 1
     assert math.isnan(found.p_alone) and math.isnan(found.p_flips)
 
@@ -176,9 +206,11 @@ def test_items_of_a_pair_are_resampled_together() -> None:
     found = resample_items(runs)
     assert found is not None and found[0].std() > 1
     assert np.array_equal(found[0][:, 0], found[0][:, 1])
-    assert resample_items([runs[0], [Items("b", "accuracy", hard)]]) is None  # another cell
-    assert resample_items([runs[0], [Items("a", "accuracy", hard[:9])]]) is None
-    assert resample_items([]) is None
+    described = describe_items(runs[0])
+    assert described == describe_items([Items("a", "accuracy", 100 - hard)])
+    assert described != describe_items([Items("b", "accuracy", hard)])  # another cell
+    assert described != describe_items([Items("a", "accuracy", hard[:9])])
+    assert resample_items([]) is None and resample_items([[]]) is None
 
 
 def test_items_count_once() -> None:
@@ -188,7 +220,7 @@ def test_items_count_once() -> None:
     shared = np.array([[1.0, 1.0], [1.0, 1.0], [-1.0, -1.0], [-1.0, -1.0]])
     for noise, from_items in ((independent, 0.0), (shared, 1.0)):
         resampled = values + np.stack([noise, 0 * noise], axis=1)  # (B, E, S)
-        (found,) = compare(SeedScores("AB", values, resampled, clusters=10**9), [("A", "B")])
+        (found,) = compare(SeedScores("AB", values, resampled, item_degrees=10**9), [("A", "B")])
         variance = 1.0 + from_items  # two seeds of 2 and 4: their mean has a variance of 1
         half = stats.t.ppf(0.975, variance**2) * math.sqrt(variance)
         assert (found.high - found.low) / 2 == pytest.approx(half, rel=1e-6)
@@ -199,7 +231,7 @@ def test_documents_are_resampled_whole() -> None:
     alone = resample_items([[Items("a", "em", values)]])
     together = resample_items([[Items("a", "em", values, clusters=np.repeat(np.arange(20), 10))]])
     assert alone is not None and together is not None
-    assert together[0].std() > 2.5 * alone[0].std() and together[1] == 20
+    assert together[0].std() > 2.5 * alone[0].std() and together[1] == 19
 
 
 def test_holm_and_student() -> None:
@@ -246,23 +278,46 @@ def test_rank_correlations_and_intervals_of_proportions_are_those_of_scipy() -> 
 @pytest.mark.parametrize("comparisons", [1, 10])
 @pytest.mark.parametrize("ratio", [0.5, 1.0])
 def test_seeds_to_show_a_difference_give_the_power_of_scipy(ratio: float, comparisons: int) -> None:
-    """The result is the smallest number of seeds for a power of 80 % of a paired t-test."""
+    """The result is the smallest number of seeds for a power of 80 %, one more for sign flips."""
     seeds, power = 1, 0.0
     while power < POWER:
         seeds += 1
         critical = stats.t.ppf(1 - LEVEL / (2 * comparisons), seeds - 1)
         power = stats.nct.sf(critical, seeds - 1, ratio * math.sqrt(seeds))
-    assert seeds_to_show(ratio, 1.0, comparisons) == pytest.approx(seeds, abs=1)
+    found = seeds_to_show(-ratio, 1.0, comparisons)
+    assert found == seeds + (seeds == 10)  # 10 seeds: a power of 78 % with sign flips
+    assert effect_to_show(found, 1.0, comparisons) <= ratio
+    assert effect_to_show(found - 1, 1.0, comparisons) > ratio
 
 
-@pytest.mark.parametrize("seeds", [5, 8, 20])
-def test_a_difference_that_seeds_show_has_the_power_of_scipy(seeds: int) -> None:
-    effect = effect_to_show(seeds, spread=3.0)
-    assert effect is not None
-    critical = stats.t.ppf(1 - LEVEL / 2, seeds - 1)
+def test_the_number_of_seeds_to_show_a_small_difference_is_approximate() -> None:
+    assert seeds_to_show(0.05, 1.0, 1) == pytest.approx(3142, abs=3)
+
+
+@pytest.mark.parametrize("comparisons", [1, 9])
+@pytest.mark.parametrize("seeds", [5, 11, 20])
+def test_a_difference_that_seeds_show_has_the_power_of_scipy(seeds: int, comparisons: int) -> None:
+    effect = effect_to_show(seeds, 3.0, comparisons)
+    critical = stats.t.ppf(1 - LEVEL / comparisons / 2, seeds - 1)
     power = stats.nct.sf(critical, seeds - 1, effect / 3.0 * math.sqrt(seeds))
     assert power == pytest.approx(POWER, abs=1e-3)
-    assert effect_to_show(4, spread=3.0) is None
+    assert effect_to_show(4, 3.0, comparisons) == math.inf
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("comparisons", [1, 9])
+@pytest.mark.parametrize("seeds", [5, 6, 7, 8, 9, 10])
+def test_a_difference_that_seeds_show_is_significant_in_80_per_cent(
+    seeds: int, comparisons: int
+) -> None:
+    """Simulated with the test of `compare`, which has sign flips from six seeds on."""
+    effect = effect_to_show(seeds, 1.0, comparisons)
+    values = RNG(seeds).normal(effect, 1.0, (4000, seeds))
+    found = []
+    for row in values:
+        (one,) = compare(scores([row.tolist(), [0.0] * seeds]), [("A", "B")])
+        found.append(one.p_alone <= LEVEL / comparisons and not one.p_flips > LEVEL)
+    assert np.mean(found) == pytest.approx(POWER, abs=0.025)
 
 
 def test_ranks_and_groups() -> None:
@@ -309,6 +364,39 @@ def test_rounding_does_not_decide_on_equal_differences(more: float) -> None:
     values = [1.1, 10.3, 60.7, 30.2, 5.9]
     (found,) = compare(scores([[value + more for value in values], values]), [("A", "B")])
     assert found.p_alone == smallest_flip_p(5) and not found.significant
+    assert not found.has_interval  # equal differences do not determine their variance
+
+
+@pytest.mark.parametrize("pair", [(100.0, 0.0), (100 / 3, 0.0), (66.7, 12.3)])
+@pytest.mark.parametrize("cells", [1, 3, 7])
+def test_rounding_of_items_does_not_decide_on_equal_differences(
+    pair: tuple[float, float], cells: int
+) -> None:
+    runs = []
+    for score in np.repeat(pair, 5):
+        runs.append([Items("a", "f1", np.full(30, score), length=n) for n in range(cells)])
+    found = resample_items(runs)
+    assert found is not None
+    again = found[0].reshape(-1, 2, 5)
+    values = np.repeat(np.array(pair)[:, None], 5, axis=1)
+    (one,) = compare(SeedScores("AB", values, again, found[1]), [("A", "B")])
+    assert one.p_alone == smallest_flip_p(5) and not one.has_interval
+
+
+def test_items_of_one_document_have_no_variance_to_estimate() -> None:
+    values = RNG(0).normal(size=12)
+    one = Items("a", "f1", values, clusters=np.zeros(12, int))
+    several = replace(one, length=1, clusters=np.arange(12))
+    assert resample_items([[one]]) is None and resample_items([[one, several]]) is None
+
+
+def test_documents_without_weight_are_not_drawn() -> None:
+    values = RNG(0).normal(size=4)
+    run = [Items("a", "f1", values, np.ones(4))]
+    more = [Items("a", "f1", np.append(values, [0.0] * 4), np.array([1.0] * 4 + [0.0] * 4))]
+    found, expected = resample_items([more]), resample_items([run])
+    assert found is not None and expected is not None
+    assert np.array_equal(found[0], expected[0]) and found[1] == expected[1] == 3
 
 
 def test_scores_of_items_that_are_not_finite_are_not_resampled() -> None:

@@ -52,6 +52,23 @@ def test_questions_are_corrected_among_themselves(results: Path) -> None:
 
 
 @pytest.mark.slow
+def test_comparisons_without_runs_count_in_the_correction(results: Path) -> None:
+    """The p-value of a question does not rise with the runs of the other questions."""
+    asked = [Question("tape", "rope", ("one", "two", "later")), Question("tape", "unknown")]
+    found = answer(read_tables(results), asked)
+    assert [line[:4] for line in found.answers] == ["one:", "two:"]
+    assert all("corrected for 4 comparisons" in line for line in found.answers)
+    overlapping = [
+        Question("tape", "rope", ("one", "two")),
+        Question("rope", "tape", ("one", "one")),
+        Question("tape", "rope", ("two", "three")),
+    ]
+    found = answer(read_tables(results), overlapping)
+    assert [line.partition(":")[0] for line in found.answers] == ["one", "two", "three"]
+    assert all("corrected for 3 comparisons" in line for line in found.answers)
+
+
+@pytest.mark.slow
 def test_what_cannot_be_answered_is_named(results: Path) -> None:
     put(results, "one", "late", [1.0, 2.0])
     put(results, "one", "apart", [1.0, 2.0], first_seed=7)
@@ -67,7 +84,7 @@ def test_what_cannot_be_answered_is_named(results: Path) -> None:
         ),
     ):
         found = answer(tables, [question, Question("tape", "rope", ("one",))])
-        assert len(found.answers) == 1 and "corrected" not in found.answers[0]
+        assert len(found.answers) == 1 and "corrected for 2 comparisons" in found.answers[0]
         assert any(said in line for line in found.left_out), found.left_out
 
 

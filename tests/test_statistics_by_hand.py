@@ -51,7 +51,7 @@ def by_hand(scores: SeedScores, first: int, second: int) -> dict[str, float]:
         from_items -= max(0.0, (within - from_items) / (count - 1))
         from_items = max(0.0, from_items)
     variance = from_seeds + from_items
-    parts = from_seeds**2 / (count - 1) + from_items**2 / max(1, scores.clusters - 1)
+    parts = from_seeds**2 / (count - 1) + from_items**2 / max(1, scores.item_degrees)
     degrees = variance**2 / parts
     half = stats.t.ppf(0.975, degrees) * math.sqrt(variance)
     flips = list(itertools.product([1, -1], repeat=count))
@@ -67,13 +67,13 @@ def by_hand(scores: SeedScores, first: int, second: int) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("clusters", [0, 2, 40])
-def test_a_difference_has_the_numbers_of_its_formulas(clusters: int) -> None:
-    rng = RNG(clusters)
+@pytest.mark.parametrize("item_degrees", [0, 1, 39])
+def test_a_difference_has_the_numbers_of_its_formulas(item_degrees: int) -> None:
+    rng = RNG(item_degrees)
     values = missing(rng.normal([[5.0], [3.0], [4.0]], 1, (3, 9)), (0, 2), (1, 4), (2, 0), (2, 8))
     shared = rng.normal(0, 1, (50, 3, 1))
-    resampled = values + 0.5 * shared + rng.normal(0, 0.3, (50, 3, 9)) if clusters else None
-    scores = SeedScores(NAMES[:3], values, resampled, clusters)
+    resampled = values + 0.5 * shared + rng.normal(0, 0.3, (50, 3, 9)) if item_degrees else None
+    scores = SeedScores(NAMES[:3], values, resampled, item_degrees)
     pairs = [("A", "B"), ("C", "B"), ("A", "C")]
     for found, (first, second) in zip(compare(scores, pairs), pairs, strict=True):
         assert (found.first, found.second) == (first, second)
@@ -87,12 +87,18 @@ def test_items_are_drawn_with_replacement() -> None:
     run = [Items("a", "f1", values), Items("b", "f1", 1000 * values[:2], np.array([1.0, 1.0]))]
     found = resample_items([run, [run[0], Items("b", "f1", 0 * values[:2], np.ones(2))]], 600)
     assert found is not None
-    means, clusters = found
-    assert clusters == 3 + 2
-    near = {round(sum(each) / 3, 6) for each in itertools.combinations_with_replacement(values, 3)}
+    means, degrees = found
+    assert degrees == 2 + 1
+    choices = itertools.combinations_with_replacement(values, 3)
+    near = {round(widened(sum(each) / 3, 33, 3), 6) for each in choices}
     assert {round(2 * one, 6) for one in means[:, 1]} == near
     far = {round(2 * (one - other), 6) for one, other in means}
-    assert far == {0.0, 4500.0, 9000.0}
+    assert far == {round(widened(one, 4500, 2), 6) for one in (0, 4500, 9000)}
+
+
+def widened(mean: float, of_all: float, count: int) -> float:
+    """Return the mean of resampled items, so far from that of all that its variance is unbiased."""
+    return of_all + math.sqrt(count / (count - 1)) * (mean - of_all)
 
 
 # Standings.
@@ -173,7 +179,7 @@ def test_standings_are_means_over_families() -> None:
 def test_an_average_has_the_seeds_of_all_tasks() -> None:
     tasks = made_tasks()
     found = average_over(tasks)
-    assert found.seeds == [0, 3, 7] and found.clusters == 10 + 11 + 12 + 13
+    assert found.seeds == [0, 3, 7] and found.item_degrees == 10 + 11 + 12 + 13
     weights = [1 / 6, 1 / 6, 1 / 3, 1 / 3]
     assert found.resampled is not None
     for encoding, seed in itertools.product(range(4), range(3)):
@@ -187,9 +193,15 @@ def test_an_average_has_the_seeds_of_all_tasks() -> None:
                 share = (number[encoding, place] - task.floor) / (task.ceiling - task.floor)
                 total += weight * max(0.0, share)
             assert values[encoding, seed] == pytest.approx(total)
-    without = [tasks[0], TaskScores("x", SeedScores(NAMES, tasks[1].scores.values, seeds=[3, 0, 7]),
-                                    True, 0.0, 1.0, "x")]  # fmt: skip
-    assert average_over(without).resampled is None
+    values = np.clip(tasks[1].scores.values, 0, 1)
+    without = TaskScores("x", SeedScores(NAMES, values, seeds=[3, 0, 7]), True, 0.0, 1.0, "x")
+    assert average_over([without, without]).resampled is None
+    some = average_over([tasks[0], without])  # the second task adds no variance of items
+    assert some.resampled is not None and some.item_degrees == 10
+    alone = tasks[0].normalise()
+    assert alone.resampled is not None
+    expected = (alone.resampled[:, :, [1, 0, 2]] + values[:, [1, 0, 2]]) / 2
+    assert some.resampled == pytest.approx(expected)
 
 
 # Sizes.

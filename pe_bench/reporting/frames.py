@@ -287,8 +287,8 @@ def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
 
         mean, sd: mean and standard deviation over all seeds. sd is nan for a single seed; both
             are nan if a seed has no number.
-        ci_low, ci_high: 95 % interval of the mean over seeds (Student's t), or over items if
-            there is a single seed.
+        ci_low, ci_high: 95 % interval of the mean over seeds (Student's t), within the possible
+            values, or over items if there is a single seed.
         seeds: number of seeds.
         learned_seeds: number of seeds whose status is not "not_learned".
         learned_mean, learned_sd: mean and standard deviation over the seeds that learned.
@@ -320,6 +320,13 @@ def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     several = scores["seeds"] > 1
     quantiles = {n: student_quantile(n - 1) for n in set(scores["seeds"][several])}
     half = scores["seeds"].map(quantiles) * scores["sd"] / scores["seeds"] ** 0.5
-    scores["ci_low"] = scores["ci_low"].where(~several, scores["mean"] - half)
-    scores["ci_high"] = scores["ci_high"].where(~several, scores["mean"] + half)
+    limited = scores["metric"].map(_ends_at_0_and_100).astype(bool)
+    for column, end in (("ci_low", scores["mean"] - half), ("ci_high", scores["mean"] + half)):
+        possible = end.where(~limited, end.clip(0, 100))
+        scores[column] = scores[column].where(~several, possible)
     return scores
+
+
+def _ends_at_0_and_100(metric: str) -> bool:
+    about = describe_metric(metric)
+    return about.is_percent and about.higher_is_better is True

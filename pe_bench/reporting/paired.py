@@ -1,7 +1,8 @@
 """The paired comparison of the encodings of a table."""
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,10 +15,13 @@ from pe_bench.reporting.tables import Table
 from pe_bench.results.items import Items
 from pe_bench.results.labels import find_label
 from pe_bench.stats import comparison
-from pe_bench.stats.comparison import MOST_LETTERS, Difference, SeedScores
+from pe_bench.stats.comparison import MOST_LETTERS, Difference, SeedScores, describe_items
 from pe_bench.stats.significance import FEWEST_SEEDS, LEVEL, smallest_flip_p
 
 DEFAULT_REFERENCE = "rope"
+FEWEST_ITEM_DEGREES = 9
+"""With fewer, equal encodings differ too often (simulated in tests/test_comparison.py)."""
+
 NO_LETTERS = (
     "The letters are left out: there are too few seeds for a test, or there would be more than "
     f"{MOST_LETTERS}."
@@ -36,8 +40,9 @@ class Comparison:
         ranks: best and worst rank of each encoding; empty if no difference is tested.
         letters: compact letter display; encodings that share one do not differ significantly.
             "" if no difference is tested.
-        with_items: whether item scores are known, so that the uncertainty includes the choice
-            of items.
+        without_items: encodings whose items are unknown, so that their differences have the
+            uncertainty from seeds only.
+        item_degrees: degrees of freedom of the variance of items; 0: all items are unknown.
     """
 
     reference: str
@@ -45,13 +50,14 @@ class Comparison:
     pairs: list[Difference]
     ranks: dict[str, tuple[int, int]]
     letters: dict[str, str]
-    with_items: bool
+    without_items: tuple[str, ...]
+    item_degrees: int
 
 
 def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Comparison:
     """Compare the encodings that a table ranks. The comparison of a table of times is empty."""
     if table.about.measures_time:  # seeds are repetitions of a measurement
-        return Comparison("", [], [], {}, {}, with_items=False)
+        return Comparison("", [], [], {}, {}, (), 0)
     ranking = table.ranking.names
     scores = scores_of(table, ranking)
     reference = find_label(reference, ranking)
@@ -63,8 +69,13 @@ def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Compariso
         direction = table.ranking.higher_is_better
         ranks = comparison.rank_intervals(ranking, pairs, higher_is_better=direction)
     letters = comparison.letters(ranking, pairs)
-    with_items = scores.resampled is not None
-    return Comparison(reference, to_reference, pairs, ranks, letters, with_items)
+    without: list[str] = list(ranking)
+    if scores.resampled is not None:
+        known = np.isfinite(scores.resampled[0]).any(1).tolist()  # (E,)
+        without = [name for name, has in zip(ranking, known, strict=True) if not has]
+    return Comparison(
+        reference, to_reference, pairs, ranks, letters, tuple(without), scores.item_degrees
+    )
 
 
 def describe(table: Table, found: Comparison) -> str:
@@ -150,9 +161,7 @@ def _verdict(table: Table, difference: Difference) -> str:
 def describe_basis(found: Comparison) -> list[str]:
     """Return how the differences were tested, and what few seeds cannot show, a line each."""
     seeds = max(difference.seeds for difference in found.pairs)
-    source = (
-        "seeds and items" if found.with_items else "seeds only, because item scores are unknown"
-    )
+    source = _describe_source(found)
     if seeds < 2:
         return ["With one seed, differences between encodings cannot be tested."]
     if seeds < FEWEST_SEEDS:
@@ -169,11 +178,26 @@ def describe_basis(found: Comparison) -> list[str]:
         "possible ones. Among all pairs, p-values are corrected for the number of pairs, which is "
         "larger than the number of differences to the reference."
     ]
+    if 0 < found.item_degrees < FEWEST_ITEM_DEGREES:
+        lines.append(
+            f"The items come from so few documents ({found.item_degrees} degrees of freedom) that "
+            "p may be too small."
+        )
     if not any(found.letters.values()):
         lines.append(NO_LETTERS)
     if smallest_flip_p(seeds) > LEVEL:
         lines.append(f"Sign flips of {seeds} seeds cannot reach 0.05, so only the t-test is used.")
     return lines
+
+
+def _describe_source(found: Comparison) -> str:
+    """Return what the uncertainty of the differences comes from, in words."""
+    if not found.item_degrees:
+        return "seeds only, because item scores are unknown or come from a single document"
+    source = "seeds and items"
+    if found.without_items:
+        source += f" (for {', '.join(found.without_items)}: seeds only, because their items differ)"
+    return source
 
 
 def headline_scores(table: Table, encodings: Sequence[str]) -> SeedScores:
@@ -196,29 +220,49 @@ def headline_scores(table: Table, encodings: Sequence[str]) -> SeedScores:
 
 
 def scores_of(table: Table, encodings: Sequence[str]) -> SeedScores:
-    """Return the headline of each run, also on resampled items if all runs have the same items."""
+    """Return the headline of each run, also on resampled items.
+
+    The items of an encoding are unknown if a run of it has no item scores, or other items than most
+    encodings.
+    """
     scores = headline_scores(table, encodings)
-    compared = [record for record in table.records if record.encoding in encodings]
-    if find_other_data(compared):
-        return scores  # their items cannot be paired
-    values = scores.values
-    runs: list[list[Items]] = []
-    cells: list[tuple[int, int]] = []
+    runs: dict[str, dict[int, list[Items]]] = {}  # by encoding, then by index of the seed
     for record, items in zip(table.records, table.items, strict=True):
         if record.encoding not in encodings or record.seed not in scores.seeds:
             continue
-        cell = (encodings.index(record.encoding), list(scores.seeds).index(record.seed))
-        if not np.isnan(values[cell]):
-            cells.append(cell)
-            runs.append(_headline_cells(table, items))
-    found = comparison.resample_items(runs)
+        seed = list(scores.seeds).index(record.seed)
+        if not np.isnan(scores.values[encodings.index(record.encoding), seed]):
+            runs.setdefault(record.encoding, {})[seed] = _headline_cells(table, items)
+    paired = _find_paired(table, runs)
+    places: list[tuple[int, int]] = []  # of each resampled run
+    chosen: list[list[Items]] = []
+    for name in paired:
+        for seed, cells in runs[name].items():
+            places.append((encodings.index(name), seed))
+            chosen.append(cells)
+    found = comparison.resample_items(chosen)
     if found is None:
         return scores
-    drawn, clusters = found
-    resampled: npt.NDArray[np.float64] = np.full((len(drawn), *values.shape), np.nan)
-    for run, (encoding, seed) in enumerate(cells):
+    drawn, degrees = found
+    resampled: npt.NDArray[np.float64] = np.full((len(drawn), *scores.values.shape), np.nan)
+    for run, (encoding, seed) in enumerate(places):
         resampled[:, encoding, seed] = drawn[:, run]
-    return replace(scores, resampled=resampled, clusters=clusters)
+    return replace(scores, resampled=resampled, item_degrees=degrees)
+
+
+def _find_paired(table: Table, runs: Mapping[str, Mapping[int, list[Items]]]) -> list[str]:
+    """Return the encodings whose runs all have the items that most encodings have."""
+    other_data = find_other_data([one for one in table.records if one.encoding in runs])
+    items_of = {}
+    for name, own in runs.items():
+        described = {describe_items(cells) for cells in own.values()}
+        if len(described) == 1 and name not in other_data:
+            items_of[name] = described.pop()
+    counts = Counter(items for items in items_of.values() if items)
+    if not counts:
+        return []
+    ((usual, _),) = counts.most_common(1)
+    return [name for name, items in items_of.items() if items == usual]
 
 
 def _headline_cells(table: Table, items: list[Items]) -> list[Items]:

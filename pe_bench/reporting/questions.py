@@ -99,43 +99,52 @@ def answer(tables: Sequence[Table], questions: Sequence[Question]) -> Answers:
 
     Args:
         tables: tables of quality.
-        questions: the questions; equal ones count once. Some of their runs may be missing.
+        questions: the questions. A pair of encodings counts once on each task. Comparisons whose
+            runs are missing count in the correction.
     """
     asked: list[tuple[SeedScores, str, str]] = []
     on: list[Table | None] = []  # None: the mean over tasks
+    missing = 0
     left_out: list[str] = []
-    distinct: dict[tuple[frozenset[str], tuple[str, ...]], Question] = {}
-    for question in questions:
-        pair = frozenset((question.first, question.second))
-        distinct.setdefault((pair, question.task), question)
-    for question in distinct.values():
-        first, second = question.first, question.second
-        for name in dict.fromkeys(question.task):
-            own = tables_of_tasks(tables, [name], checked=False)
-            shared, tasks, notes = find_shared(own, first, second)
-            asked += [(task.scores, first, second) for task in tasks]
+    for first, second, task in _distinct(questions):
+        own = tables_of_tasks(tables, [task], checked=False) if task else tables
+        shared, found, notes = find_shared(own, first, second)
+        left_out += notes
+        if task:
+            asked += [(one.scores, first, second) for one in found]
             on += shared
-            left_out += notes
+            missing += not shared
             if not shared and not notes:
-                left_out.append(f"{name}: no scores of {first} and {second}.")
-        if not question.task:
-            _, tasks, notes = find_shared(tables, first, second)
-            left_out += notes
-            mean = mean_of(tasks)
-            if mean is None:
-                left_out.append(f"{first} and {second} do not have several tasks in common.")
-            else:
-                asked.append((mean, first, second))
-                on.append(None)
+                left_out.append(f"{task}: no scores of {first} and {second}.")
+            continue
+        mean = mean_of(shared, found)
+        if mean is None:
+            missing += 1
+            left_out.append(f"{first} and {second} do not have several tasks in common.")
+        else:
+            asked.append((mean, first, second))
+            on.append(None)
+    comparisons = len(asked) + missing
     names = dict(zip(map(id, tables), names_of(tables), strict=True))
     answers = []
-    for table, (scores, *_), difference in zip(on, asked, compare_asked(asked), strict=True):
+    differences = compare_asked(asked, missing)
+    for table, (scores, *_), difference in zip(on, asked, differences, strict=True):
         if table is None:
-            answers.append(f"Mean over tasks: {describe_mean(difference, len(asked))}")
+            answers.append(f"Mean over tasks: {describe_mean(difference, comparisons)}")
         else:
-            verdict = Verdict(table, difference, *both_means(scores), len(asked))
+            verdict = Verdict(table, difference, *both_means(scores), comparisons)
             answers.append(describe_verdict(verdict, names[id(table)]))
     return Answers(answers, [*find_unknown(tables, questions), *left_out])
+
+
+def _distinct(questions: Sequence[Question]) -> list[tuple[str, str, str]]:
+    """Return two encodings and a task, or "" for the mean over tasks, for each comparison."""
+    found: dict[tuple[frozenset[str], str], tuple[str, str, str]] = {}
+    for question in questions:
+        pair = frozenset((question.first, question.second))
+        for task in question.task or ("",):
+            found.setdefault((pair, task), (question.first, question.second, task))
+    return list(found.values())
 
 
 def find_unknown(tables: Sequence[Table], questions: Sequence[Question]) -> list[str]:

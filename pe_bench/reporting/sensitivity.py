@@ -17,6 +17,7 @@ from pe_bench.reporting.task_summary import (
     find_limits,
     has_model_scores,
 )
+from pe_bench.results.items import Floats
 from pe_bench.stats.significance import FEWEST_SEEDS, effect_to_show
 
 SATURATED = 0.9  # minimum normalised score of the last encoding
@@ -92,11 +93,11 @@ def describe_sensitivity(table: Table) -> list[str]:
     )
     line += f", ratio {signal.ratio:.1f}." if math.isfinite(signal.ratio) else "."
     lines = [line]
-    shown = describe_power(table, min(table.seeds(name) for name in encodings))
+    seeds = min((len(one) for one in _paired_differences(table)), default=0)
+    shown = describe_power(table, seeds, len(encodings) - 1)
     if shown:
         lines.append(
-            "Smallest difference between two encodings that the seeds show (paired t-test, power "
-            f"80 %): {shown}."
+            f"Smallest difference between two encodings that the seeds show (power 80 %): {shown}."
         )
     return lines + _describe_ends(table, signal)
 
@@ -113,7 +114,7 @@ def _describe_ends(table: Table, signal: Signal) -> list[str]:
     return []
 
 
-def describe_power(table: Table, seeds: int) -> str:
+def describe_power(table: Table, seeds: int, comparisons: int = 1) -> str:
     """Return the smallest difference that a comparison with some seeds shows, in words.
 
     The spread of a difference over seeds varies from pair to pair. The line has the median over all
@@ -123,27 +124,37 @@ def describe_power(table: Table, seeds: int) -> str:
     Args:
         table: finished runs.
         seeds: number of seeds of the comparison.
+        comparisons: number of comparisons for a second difference, which is corrected.
     """
     spreads = find_spreads(table) if has_model_scores(table) else []
     if not spreads or max(spreads) == 0:
         return ""
-    typical, largest = (effect_to_show(seeds, of) for of in (median(spreads), max(spreads)))
-    if typical is None or largest is None:
+    if seeds < FEWEST_SEEDS:
         return f"none; a test needs {FEWEST_SEEDS} seeds"
+    typical, largest = (effect_to_show(seeds, of) for of in (median(spreads), max(spreads)))
     metric = table.ranking.metric
     unit = "points" if metric.is_percent else metric.unit
     most = f" ({largest:.2g} for the pair that varies most)" if len(spreads) > 1 else ""
     amount = f"{typical:.2g} {unit} of {metric.title}" if unit else f"{typical:.2g} {metric.title}"
-    return f"{amount}{most}, {seeds} seeds"
+    found = f"{amount}{most}, {seeds} seeds"
+    if comparisons > 1:
+        corrected = effect_to_show(seeds, median(spreads), comparisons)
+        found += f"; {corrected:.2g} after correction for {comparisons} comparisons"
+    return found
 
 
 def find_spreads(table: Table) -> list[float]:
     """Return the standard deviation over seeds of the difference of each pair of encodings."""
+    return [float(differences.std(ddof=1)) for differences in _paired_differences(table)]
+
+
+def _paired_differences(table: Table) -> list[Floats]:
+    """Return the differences (S,) of each pair of encodings with two or more seeds in common."""
     values = headline_scores(table, table.ranking.names).values  # (E, S)
     found = []
     for one, other in combinations(values, 2):
         differences = one - other
         differences = differences[np.isfinite(differences)]
         if len(differences) > 1:
-            found.append(float(differences.std(ddof=1)))
-    return [spread for spread in found if math.isfinite(spread)]
+            found.append(differences)
+    return found

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pe_bench.reporting.paired import show_p
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.task_summary import count_families, describe_limits, is_usual
+from pe_bench.reporting.task_summary import count_families, describe_limits, on_fixed_scale
 from pe_bench.reporting.verdicts import Verdict, Verdicts
 from pe_bench.stats.comparison import Difference
 from pe_bench.stats.significance import FEWEST_SEEDS, LEVEL, seeds_to_show
@@ -19,8 +19,8 @@ SCALE = "on a scale from 0 (the best baseline of each task, or below) to 100 (th
 def describe(found: Verdicts) -> list[str]:
     """Return a sentence for each task, and one over all tasks if there are several.
 
-    A last sentence explains the common scale unless it runs from a reference to the best possible
-    score.
+    A last sentence explains the common scale unless it runs from the best baseline to the best
+    possible score.
     """
     names = names_of([verdict.table for verdict in found.tasks])
     lines = [describe_verdict(v, name) for v, name in zip(found.tasks, names, strict=True)]
@@ -30,7 +30,7 @@ def describe(found: Verdicts) -> list[str]:
     tables = [verdict.table for verdict in found.tasks]
     return (
         lines
-        if all(map(is_usual, tables))
+        if all(map(on_fixed_scale, tables))
         else [*lines, describe_limits(tables, "Scale of the figure")]
     )
 
@@ -50,10 +50,10 @@ def describe_verdict(verdict: Verdict, name: str) -> str:
         better, worse = (first, second) if verdict.first_is_better else (second, first)
         asked = verdict.comparisons
         corrected = f", corrected for {asked} comparisons" if asked > 1 else ""
+        wide = f"95 % interval: {interval}" if interval else "the same in every seed"
         return (
             f"{name}: {better} is better than {worse}, as {first} has {amount} ({numbers}; "
-            f"95 % interval: {interval}; {_seeds(difference.seeds)}; "
-            f"{p_text(difference.p_value)}{corrected})."
+            f"{wide}; {_seeds(difference.seeds)}; {p_text(difference.p_value)}{corrected})."
         )
     start = f"{name}: {first} and {second} do not differ significantly"
     if not _is_tested(verdict):
@@ -61,6 +61,8 @@ def describe_verdict(verdict: Verdict, name: str) -> str:
     if difference.value == 0 and not difference.low < difference.high:
         return f"{start}: their numbers are the same ({numbers}; {_seeds(difference.seeds)})."
     found = f"{start}: {first} has {amount} ({numbers})"
+    if not difference.has_interval and difference.seeds > 1:
+        return f"{found}, in every seed, but {_objection(difference, verdict)}."
     if not difference.has_interval:
         return f"{found}, but one seed is one model each; {_needs(verdict)}."
     if difference.seeds < 2:
@@ -150,10 +152,12 @@ def _mean_test(mean: Difference, comparisons: int) -> str:
 
 def _basis(found: Verdicts) -> str:
     """Return what the mean difference is a mean of."""
-    families = count_families([verdict.table for verdict in found.tasks])
-    if families == len(found.tasks):
-        return "these tasks"
-    return f"the {families} {'family' if families == 1 else 'families'} of these tasks"
+    tables = [verdict.table for verdict in found.tasks if on_fixed_scale(verdict.table)]
+    families = count_families(tables)
+    tasks = "these tasks" if len(tables) == len(found.tasks) else f"{len(tables)} of these tasks"
+    if families == len(tables):
+        return tasks
+    return f"the {families} {'family' if families == 1 else 'families'} of {tasks}"
 
 
 def p_text(p_value: float) -> str:
@@ -263,8 +267,11 @@ def _numbers(verdict: Verdict) -> str:
 
 
 def _interval(verdict: Verdict) -> str:
+    """Return the interval of a difference in words; empty if it has none."""
     difference = verdict.difference
     digits = verdict.table.ranking.digits
+    if not difference.has_interval:
+        return ""
     return _range(difference.low, difference.high, digits, "more", "less")
 
 

@@ -77,6 +77,7 @@ def shared_settings(table: Table) -> tuple[str, ...]:
 def find_summaries(tables: Sequence[Table]) -> list[TaskSummary]:
     """Return a summary for all tables that share settings, if it has several tasks and encodings.
 
+    Tables without a fixed scale are left out, see `on_fixed_scale`.
     If a task has several tables, the one with the most encodings counts, and among these the one
     with the largest model. The encodings and tasks are a complete grid, chosen to have as many
     cells as possible.
@@ -86,6 +87,8 @@ def find_summaries(tables: Sequence[Table]) -> list[TaskSummary]:
         groups.setdefault(shared_settings(table), []).append(table)
     found = []
     for group in groups.values():
+        if not any(map(on_fixed_scale, group)):
+            continue
         summary = _make_summary(group)
         if len(summary.tables) > 1 and len(summary.encodings) >= FEWEST_ENCODINGS:
             found.append(summary)
@@ -112,7 +115,10 @@ def task_scores(table: Table, encodings: Sequence[str]) -> TaskScores:
 
 
 def find_limits(table: Table) -> tuple[float, float]:
-    """Return the scores that become 0 and 1 when normalised, see `describe_limits`."""
+    """Return the scores that become 0 and 1 when normalised, see `describe_limits`.
+
+    They depend on the encodings of the table if it is not `on_fixed_scale`.
+    """
     means = table.ranking.means.values()
     best, worst = max(means, default=math.nan), min(means, default=math.nan)
     if not table.ranking.higher_is_better:
@@ -151,9 +157,22 @@ def describe_limits(tables: Sequence[Table], scale: str = "Normalised") -> str:
     return f"{line}."
 
 
-def is_usual(table: Table) -> bool:
-    """Return whether a baseline and the best possible score are the limits of normalisation."""
+def on_fixed_scale(table: Table) -> bool:
+    """Return whether the limits of normalisation are a baseline and the best possible score.
+
+    Otherwise, another encoding could change a mean over tasks, so the table is in no mean.
+    """
     return _has_floor(table) and find_end(table) is not None
+
+
+def describe_left_out(tables: Sequence[Table]) -> list[str]:
+    """Return a sentence for each table without a fixed scale, which is in no mean over tasks."""
+    lines = []
+    for table in tables:
+        if not on_fixed_scale(table):
+            missing = "best possible score" if find_end(table) is None else "lower baseline"
+            lines.append(f"{table.about.task} is in no mean over tasks: it has no {missing}.")
+    return lines
 
 
 def describe_summary(summary: TaskSummary) -> str:
@@ -214,7 +233,10 @@ def describe_correlations(summary: TaskSummary) -> str:
     )
     if needed > 1:
         return f"{line}; with so few encodings, none is significant."
-    return f"{line}; absolute values below {needed:.2f} may be chance."
+    values = "only +1 and -1" if needed == 1 else f"absolute values from {needed:.2f} on"
+    pairs = math.comb(len(summary.tables), 2)
+    corrected = f"; the {pairs} values are not corrected for their number" if pairs > 1 else ""
+    return f"{line}; alone, {values} are significant{corrected}."
 
 
 def count_families(tables: Sequence[Table]) -> int:
@@ -260,8 +282,8 @@ def _make_summary(group: Sequence[Table]) -> TaskSummary:
         return -len(table.ranking.means), table.title, -table.parameters
 
     tables: dict[str, Table] = {}
-    lines = []
-    for table in sorted(group, key=first):
+    lines = describe_left_out(group)
+    for table in sorted(filter(on_fixed_scale, group), key=first):
         if table.about.task in tables:
             counts = tables[table.about.task]
             is_larger = counts.parameters > table.parameters

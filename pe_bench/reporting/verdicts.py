@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from pe_bench.errors import InputError, suggest
 from pe_bench.reporting.selection import tables_of_tasks
 from pe_bench.reporting.tables import Table
-from pe_bench.reporting.task_summary import find_limits, has_model_scores, task_scores
+from pe_bench.reporting.task_summary import (
+    describe_left_out,
+    find_limits,
+    has_model_scores,
+    on_fixed_scale,
+    task_scores,
+)
 from pe_bench.stats.comparison import Difference, SeedScores, compare, compare_asked
 from pe_bench.stats.ranking import TaskScores, average_over
 
@@ -42,9 +48,10 @@ class Verdicts:
     Attributes:
         first, second: the encodings.
         tasks: a verdict for each table that ranks both.
-        mean: the mean difference of their normalised scores over these tables, where higher is
-            better; None if there is none, see `mean_of`.
-        left_out: sentences about tables in which they cannot be compared.
+        mean: the mean difference of their normalised scores, where higher is better; None if there
+            is none, see `mean_of`.
+        left_out: sentences about tables in which they cannot be compared, or that are not in the
+            mean.
     """
 
     first: str
@@ -90,7 +97,9 @@ def compare_pair(tables: Sequence[Table], first: str, second: str) -> Verdicts:
     verdicts = []
     for table, task, difference in zip(shared, tasks, found, strict=True):
         verdicts.append(Verdict(table, difference, *both_means(task.scores), len(tasks)))
-    mean = mean_of(tasks)
+    if len(shared) > 1:
+        left_out += describe_left_out(shared)
+    mean = mean_of(shared, tasks)
     over_all = None
     if mean is not None:
         (over_all,) = compare(mean, [(first, second)])  # one question, not corrected with its parts
@@ -138,17 +147,22 @@ def _describe_missing(table: Table, name: str) -> str:
     return f"{name}."
 
 
-def mean_of(tasks: Sequence[TaskScores]) -> SeedScores | None:
-    """Return the mean normalised scores of two encodings over several tables.
+def mean_of(tables: Sequence[Table], tasks: Sequence[TaskScores]) -> SeedScores | None:
+    """Return the mean normalised scores of two encodings over the tables with a fixed scale.
+
+    Args:
+        tables: the tables.
+        tasks: the numbers of each table.
 
     Returns:
-        The means; None if there is a single table, a task has several tables, or the encodings have
-        no seed in common in all of them.
+        The means; None if there are fewer than two such tables, a task has several tables, or the
+        encodings have no seed in common in all of them.
     """
-    names = {task.task for task in tasks}
-    if not 1 < len(names) == len(tasks):
+    kept = [task for table, task in zip(tables, tasks, strict=True) if on_fixed_scale(table)]
+    names = {task.task for task in kept}
+    if not 1 < len(names) == len(kept):
         return None
-    mean = average_over(tasks)
+    mean = average_over(kept)
     return mean if len(mean.seeds) and math.isfinite(both_means(mean)[0]) else None
 
 

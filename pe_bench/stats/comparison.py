@@ -5,11 +5,12 @@ a difference has two sources, seeds and items, and a hierarchical bootstrap resa
 are drawn jointly for the two encodings of a pair, and within each cell items (or documents) are
 drawn jointly for all runs.
 
-Resampling few seeds gives intervals that are too narrow: with five seeds the bootstrap has 4/5 of
-the variance, and its percentiles have no tails. Three corrections follow:
+Resampling few seeds, or the items of few documents, gives intervals that are too narrow: with five
+of them the bootstrap has 4/5 of the variance, and its percentiles have no tails. Three corrections
+follow:
 
-- The variance from seeds is the variance of drawing n - 1 of n seeds (Rao and Wu 1988), for which
-  there is a formula.
+- The variance from seeds, and from the items of each cell, is the variance of drawing n - 1 of n
+  (Rao and Wu 1988). For seeds there is a formula.
 - The variance that items cause within single seeds is counted once, not in both parts (Owen 2007).
 - Intervals and p-values come from Student's t distribution, with the degrees of freedom of both
   sources combined (Satterthwaite 1946).
@@ -25,7 +26,7 @@ from itertools import combinations, islice
 import numpy as np
 
 from pe_bench.results.intervals import BOOTSTRAP_SEED
-from pe_bench.results.items import Floats, Items, combined
+from pe_bench.results.items import Floats, Items, RowKey, combined
 from pe_bench.stats.significance import (
     FEWEST_SEEDS,
     LEVEL,
@@ -49,10 +50,12 @@ class Difference:
     Attributes:
         first, second: the encodings.
         value: mean difference over the seeds that both have.
-        low, high: 95 % interval of this difference alone; nan with one seed and no items.
+        low, high: 95 % interval of this difference alone; nan with one seed and no items, and if
+            all seeds have the same difference, which does not determine its variance.
         seeds: number of seeds that both have.
         p_alone: p-value of this comparison alone, from the same distribution as the interval; nan
-            for fewer than five seeds.
+            for fewer than five seeds. If all seeds have the same difference, which has no interval,
+            it is the p-value of sign flips.
         p_flips: p-value of sign flips of the seeds; nan for fewer than six seeds, which cannot
             reach 5 %.
         p_value: `p_alone`, corrected for the number of comparisons; 1 where `p_alone` is nan.
@@ -79,7 +82,7 @@ class Difference:
 
     @property
     def has_interval(self) -> bool:
-        """Whether there is an interval; one seed without items has none."""
+        """Whether there is an interval."""
         return not math.isnan(self.low)
 
 
@@ -90,15 +93,17 @@ class SeedScores:
     Attributes:
         encodings: E labels of the encodings.
         values: (E, S) number of each encoding and seed; nan: the run is missing.
-        resampled: (B, E, S) the same numbers on resampled items; None: the items are unknown.
-        clusters: number of independent items, or documents, that a number is computed from.
+        resampled: (B, E, S) the same numbers on resampled items, whose variance is that of the
+            items; nan for encodings whose items are unknown; None: all are unknown.
+        item_degrees: degrees of freedom of the variance of items: in each cell, the number of
+            independent items, or documents, minus 1.
         seeds: the S seeds; empty: they are unknown.
     """
 
     encodings: Sequence[str]
     values: Floats
     resampled: Floats | None = None
-    clusters: int = 0
+    item_degrees: int = 0
     seeds: Sequence[int] = ()
 
 
@@ -108,35 +113,33 @@ def resample_items(
     """Return the mean over cells of each run on resampled items; all runs use the same items.
 
     Args:
-        runs: R runs, each with its cells in the same order.
+        runs: R runs with equal results of `describe_items`, each with its cells in the same order.
         resamples: number of resamples, B.
 
     Returns:
-        The means (B, R) and the number of clusters; None: cells or items differ between runs, or a
-        score is not finite.
+        The means (B, R) and their degrees of freedom; None: a cell has fewer than two clusters with
+        a score, or a number is not finite.
     """
-    first = runs[0] if runs else []
-    keys = [cell.key for cell in first]
-    if not first:
+    if not runs or not runs[0]:
         return None
-    for run in runs:
-        if [cell.key for cell in run] != keys:
-            return None
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     total = np.zeros((resamples, len(runs)))
-    clusters = 0
+    degrees = 0
     for cells in zip(*runs, strict=True):
         sums = [cell.cluster_sums() for cell in cells]
         weights = sums[0][1]  # (C,)
-        if any(not np.array_equal(other, weights) for _, other in sums):
-            return None
-        finite = all(np.isfinite(above).all() for above, _ in sums)
-        if not finite or not weights.sum() > 0:
-            return None
+        scored = weights > 0
         values = np.stack([above for above, _ in sums], axis=1)  # (C, R, K)
-        clusters += len(weights)
-        total += _resampled_cell(values, weights, cells[0], resamples, rng)
-    return total / len(first), clusters
+        if scored.sum() < 2:
+            return None
+        degrees += int(scored.sum()) - 1
+        total += _resampled_cell(values[scored], weights[scored], cells[0], resamples, rng)
+    return (total / len(runs[0]), degrees) if np.isfinite(total).all() else None
+
+
+def describe_items(run: Sequence[Items]) -> tuple[tuple[RowKey, bytes], ...]:
+    """Return the keys and the weights of the items of a run; runs with equal ones are paired."""
+    return tuple((cell.key, cell.cluster_sums()[1].tobytes()) for cell in run)
 
 
 def compare(scores: SeedScores, pairs: Sequence[tuple[str, str]]) -> list[Difference]:
@@ -144,23 +147,26 @@ def compare(scores: SeedScores, pairs: Sequence[tuple[str, str]]) -> list[Differ
     return compare_asked([(scores, first, second) for first, second in pairs])
 
 
-def compare_asked(asked: Sequence[tuple[SeedScores, str, str]]) -> list[Difference]:
+def compare_asked(
+    asked: Sequence[tuple[SeedScores, str, str]], missing: int = 0
+) -> list[Difference]:
     """Return requested differences, corrected for the number of comparisons (Holm 1979).
 
     Args:
         asked: for each difference, the numbers (for example of one task) and two encodings.
+        missing: number of comparisons whose runs are missing; they count in the correction.
 
     A difference is significant if the corrected p-value of a t-test is at most 5 %. Its standard
     error is that of the hierarchical bootstrap, which includes items. From six seeds on,
     uncorrected sign flips of the seeds, which need no normal distribution, must reach 5 % too. Both
     rules are the same for every number of comparisons, so a further comparison never makes a
-    p-value smaller. The number of comparisons is that of `asked`: ask separate questions
-    separately.
+    p-value smaller. Ask separate questions separately.
     """
     alone = [_difference(*one) for one in asked]
     p_values = [1.0 if math.isnan(each.p_alone) else each.p_alone for each in alone]
     found = []
-    for difference, p_value in zip(alone, holm(p_values), strict=True):
+    corrected = holm([*p_values, *[1.0] * missing])[: len(alone)]
+    for difference, p_value in zip(alone, corrected, strict=True):
         significant = p_value <= LEVEL and not difference.p_flips > LEVEL
         found.append(replace(difference, p_value=p_value, significant=significant))
     return found
@@ -231,6 +237,9 @@ def _resampled_cell(
 ) -> Floats:
     """Return a cell's number in each run on resampled clusters, (B, R).
 
+    The variance of resampled numbers is too small by the factor (C - 1) / C, so their distances
+    from the number of all clusters are scaled.
+
     Args:
         values: (C, R, K) sums of scores within clusters.
         weights: (C,) weights of the clusters.
@@ -248,7 +257,8 @@ def _resampled_cell(
         times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
         means = (times @ flat) / (times @ weights)[:, None]
         found[start : start + rows] = combined(means.reshape(rows, runs, scores), cell.combine)
-    return found
+    point = combined(values.sum(0) / weights.sum(), cell.combine)  # (R,)
+    return np.asarray(point + math.sqrt(count / (count - 1)) * (found - point))
 
 
 def _difference(scores: SeedScores, first: str, second: str) -> Difference:
@@ -262,25 +272,31 @@ def _difference(scores: SeedScores, first: str, second: str) -> Difference:
         return Difference(first, second, math.nan, math.nan, math.nan, 0)
     value = float(differences.mean())
     from_seeds = float(differences.var(ddof=1)) / seeds if seeds > 1 else 0.0
-    if from_seeds <= (EQUAL * float(np.abs(scores.values[[one, other]][:, both]).max())) ** 2:
-        from_seeds = 0.0  # differences that are equal up to rounding
+    rounding = (EQUAL * float(np.abs(scores.values[[one, other]][:, both]).max())) ** 2
+    if from_seeds <= rounding:
+        from_seeds = 0.0
     spread = math.sqrt(from_seeds * seeds) if seeds > 1 else math.nan
     from_items = 0.0
+    again = None
     if scores.resampled is not None:
         again = (scores.resampled[:, one] - scores.resampled[:, other])[:, both]  # (B, S)
+    with_items = again is not None and bool(np.isfinite(again).all())
+    if again is not None and with_items:
         from_items = float(again.mean(1).var())
         if seeds > 1:
             under_single_seeds = (float(again.var(0).mean()) - from_items) / (seeds - 1)
             from_items = max(0.0, from_items - max(0.0, under_single_seeds))
+        if from_items <= rounding:
+            from_items = 0.0
     error = math.sqrt(from_seeds + from_items)
-    if seeds == 1 and scores.resampled is None:
+    if seeds == 1 and not with_items:
         return Difference(first, second, value, math.nan, math.nan, seeds)
     flips = sign_flip_p(differences)
     if error == 0:
-        half = 0.0
-        p_alone = flips if value else 1.0  # equal differences do not determine their variance
+        half = math.nan if value else 0.0  # equal differences do not determine their variance
+        p_alone = flips if value else 1.0
     else:
-        parts = from_items**2 / max(1, scores.clusters - 1)
+        parts = from_items**2 / max(1, scores.item_degrees)
         parts += from_seeds**2 / (seeds - 1) if seeds > 1 else 0.0
         degrees = (from_seeds + from_items) ** 2 / parts
         half = student_quantile(degrees) * error

@@ -23,6 +23,9 @@ from pe_bench.stats.significance import student_quantile
 
 FEWEST_FAMILIES = 3  # two are too few for a spread
 
+EXACT_CORRELATIONS = {5: 1.0, 6: 31 / 35, 7: 11 / 14, 8: 31 / 42, 9: 7 / 10}
+"""Smallest significant rank correlation by the number of encodings, from all orders of them."""
+
 
 @dataclass(frozen=True)
 class TaskScores:
@@ -50,7 +53,7 @@ class TaskScores:
             self.scores.encodings,
             _cut(self._scaled(self.scores.values)),
             None if again is None else _cut(self._scaled(again)),
-            self.scores.clusters,
+            self.scores.item_degrees,
             self.scores.seeds,
         )
 
@@ -89,6 +92,8 @@ class Standing:
 def average_over(tasks: Sequence[TaskScores]) -> SeedScores:
     """Return the means over families of the normalised scores, for each seed that all tasks have.
 
+    A task without item scores adds no variance of items.
+
     Args:
         tasks: at least one task; all have the same encodings in the same order.
     """
@@ -102,14 +107,15 @@ def average_over(tasks: Sequence[TaskScores]) -> SeedScores:
     values = np.zeros((len(parts[0].encodings), len(seeds)))
     for part, columns, weight in zip(parts, columns_of_parts, weights, strict=True):
         values += weight * part.values[:, columns]
-    clusters = sum(part.clusters for part in parts)
     drawn = [part.resampled for part in parts if part.resampled is not None]
-    if len(drawn) < len(parts):
-        return SeedScores(parts[0].encodings, values, None, clusters, seeds)
+    if not drawn:
+        return SeedScores(parts[0].encodings, values, seeds=seeds)
     resampled = np.zeros((len(drawn[0]), *values.shape))
-    for again, columns, weight in zip(drawn, columns_of_parts, weights, strict=True):
+    for part, columns, weight in zip(parts, columns_of_parts, weights, strict=True):
+        again = part.values[None] if part.resampled is None else part.resampled
         resampled += weight * again[:, :, columns]
-    return SeedScores(parts[0].encodings, values, resampled, clusters, seeds)
+    degrees = sum(part.item_degrees for part in parts)
+    return SeedScores(parts[0].encodings, values, resampled, degrees, seeds)
 
 
 def find_standings(tasks: Sequence[TaskScores]) -> list[Standing]:
@@ -166,10 +172,15 @@ def rank_correlations(tasks: Sequence[TaskScores]) -> Floats:
 
 
 def smallest_correlation(encodings: int) -> float:
-    """Return the approximate smallest rank correlation significant at 5 %; inf: there is none."""
-    degrees = encodings - 2
-    if degrees < 2:  # three encodings have six orders, so the smallest p-value is above 5 %
+    """Return the smallest rank correlation significant at 5 %, without ties; inf: there is none.
+
+    It is exact for up to nine encodings, and approximate for more.
+    """
+    if encodings < min(EXACT_CORRELATIONS):  # too few orders for a p-value of 5 %
         return math.inf
+    if encodings in EXACT_CORRELATIONS:
+        return EXACT_CORRELATIONS[encodings]
+    degrees = encodings - 2
     quantile = student_quantile(degrees)
     return quantile / math.sqrt(degrees + quantile**2)
 

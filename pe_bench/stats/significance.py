@@ -31,35 +31,50 @@ def smallest_flip_p(seeds: int) -> float:
     return min(1.0, 2.0 ** (1 - seeds))
 
 
+FLIPS_NEED = {6: 1.26, 7: 1.06, 8: 1.04, 9: 1.03, 10: 1.02}
+"""Factor of the difference that a t-test shows, for which sign flips reach 5 % too."""
+
+MOST_SEARCHED = 1000  # seeds; larger numbers are approximate
+
+
 def seeds_to_show(effect: float, spread: float, comparisons: int) -> int:
-    """Return the approximate number of seeds that show a true difference with a power of 80 %.
+    """Return the smallest number of seeds that shows a true difference, see `effect_to_show`.
 
     Args:
         effect: the difference, not 0.
         spread: standard deviation of the difference over seeds.
-        comparisons: number of comparisons; the level is the strictest one of Holm's correction.
+        comparisons: number of comparisons.
     """
     beyond = float(ndtri(1 - LEVEL / (2 * comparisons)))
     by_size = ((beyond + float(ndtri(POWER))) * spread / effect) ** 2
     # Student's t instead of the normal distribution needs beyond^2 / 2 more seeds (Guenther 1981).
-    return max(FEWEST_SEEDS, math.ceil(by_size + beyond**2 / 2))
+    about = math.ceil(by_size + beyond**2 / 2)
+    if about > MOST_SEARCHED:
+        return about
+    seeds = max(FEWEST_SEEDS, about - 3)
+    while effect_to_show(seeds, spread, comparisons) > abs(effect):
+        seeds += 1
+    return seeds
 
 
-def effect_to_show(seeds: int, spread: float) -> float | None:
-    """Return the smallest true difference that a paired t-test shows with a power of 80 %.
+def effect_to_show(seeds: int, spread: float, comparisons: int = 1) -> float:
+    """Return the smallest true difference that some seeds show with a power of 80 %.
+
+    The test is that of `compare_asked`: a paired t-test, and sign flips from six seeds on.
 
     Args:
-        seeds: number of seeds.
+        seeds: number of seeds; inf is the result for fewer than `FEWEST_SEEDS`.
         spread: standard deviation of the difference over seeds.
-
-    Returns:
-        The difference; None for fewer than `FEWEST_SEEDS` seeds.
+        comparisons: number of comparisons; the level is the strictest one of Holm's correction.
     """
     if seeds < FEWEST_SEEDS:
-        return None
-    critical = student_quantile(seeds - 1)
-    noncentrality = float(nctdtrinc(seeds - 1, 1 - POWER, critical))
-    return noncentrality * spread / math.sqrt(seeds)
+        return math.inf
+    alone, corrected = (
+        float(nctdtrinc(seeds - 1, 1 - POWER, student_quantile(seeds - 1, number)))
+        for number in (1, comparisons)
+    )
+    flips = FLIPS_NEED.get(seeds, 1.0) * alone  # they are not corrected
+    return max(flips, corrected) * spread / math.sqrt(seeds)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

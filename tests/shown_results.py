@@ -170,6 +170,8 @@ def put_losses(root: Path) -> None:
                 environment={"device": "CPU", "git": None}, options=None, max_train_axis=None,
                 sources={"tokenizer": "my.json",
                          "data": {"": "/texts", "books": "/b"}})  # fmt: skip
+    rows = [Measurement("all", "bits_per_byte", 1.9, 9)]
+    put_baselines(root, "flipflop", "d4-losses", {"table of unigrams": rows})
 
 
 def put_adapted(root: Path) -> None:
@@ -211,6 +213,8 @@ def put_small(root: Path) -> None:
             ]
             put(root, "passkey", encoding, seed, rows, place=place, digest="d6-tuned", items=True,
                 headline=FAR, views=FAR_ONLY, notes=("a note",))  # fmt: skip
+    rows = [Measurement("far", "accuracy", 3.5, 9)]
+    put_baselines(root, "passkey", "d6-tuned", {"guessing": rows})
 
 
 def write_untuned(root: Path) -> None:

@@ -83,11 +83,11 @@ def put(
         write_items(folder / "items.parquet", [Items("a", metric, each, groups=(RowKey("ood"),))])
 
 
-def put_baselines(root: Path, *tasks: str) -> None:
+def put_baselines(root: Path, *tasks: str, digest: str = "", subset: str = "ood") -> None:
     for task in tasks:
         row = {**ROW, "encoding": "guessing", "task": task, "metric": "accuracy", "seed": 0}
-        rows = [{**row, "value": 10.0, "status": "ranked", "run": "guessing"}]
-        write_rows(baselines_path(root, task, task), rows, CSV_COLUMNS)
+        row |= {"subset": subset, "value": 10.0, "status": "ranked", "run": "guessing"}
+        write_rows(baselines_path(root, task, digest or task), [row], CSV_COLUMNS)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from made_runs import CURVE, SCORE, put, read_table
+from shown_runs import put_baselines
 
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import Kind
@@ -94,6 +95,8 @@ def put_tasks(root: Path) -> None:
                 views = (Column("test", "f1"), Curve("test", "f1", "by length"))
                 put(root, encoding, rows, seed, task=task, settings_digest=f"5e7{number}",
                     headline=Headline("f1", "all"), views=views)  # fmt: skip
+        guessing = [replace(SCORE, metric="f1", value=1.0)]
+        put_baselines(root, task, f"5e7{number}", {"guessing": guessing})
     put(root, "fire", [], task="one", status="failed", reason="ValueError: it <broke>")
 
 

@@ -1,6 +1,7 @@
 """The order of encodings at several sizes of the model: statistics, report, grid."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 from helpers import some_slow
 from made_runs import put
 from PIL import Image
+from scripts import load_script
 from test_compare import put as put_scores
+from test_compare import put_baselines
 
 from pe_bench.cli import COMMANDS
 from pe_bench.commands.parser import parse
@@ -28,10 +31,22 @@ from pe_bench.stats.comparison import SeedScores
 from pe_bench.stats.significance import student_quantile
 from pe_bench.stats.sizes import SAME_ORDER, Stability, draw_means, find_stability, kendall_tau
 
-GRID = Path(__file__).parents[1] / "results" / "sizes" / "grid.toml"
+ROOT = Path(__file__).parents[1]
+GRID = ROOT / "results" / "sizes" / "grid.toml"
 MEANS = {"alibi": 80.0, "fire": 70.0, "nope": 50.0, "rope": 40.0, "tape": 30.0}
 UPSIDE_DOWN = dict(zip(MEANS, reversed(MEANS.values()), strict=True))
 NOISE = np.array([0.3, -0.4, 0.1, -0.2, 0.4, 0.0, -0.3, 0.1])  # of seeds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("truth", "mark"), [("the same", "stable"), ("another one", "changes")])
+def test_the_page_has_the_simulated_frequencies_of_the_marks(truth: str, mark: str) -> None:
+    marks = load_script("benchmarks/marks.py")
+    of = next(one for one in marks.TRUTHS if one.startswith(truth.split()[0]))
+    counts = marks.simulate(of, 4, 3, 500, skewed=False)
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    (line,) = re.findall(rf"^\| {truth} .*\| {mark} \| (\S+) % \|", page, re.MULTILINE)
+    assert f"{counts[mark] / 5:.1f}" == line
 
 
 def scores(means: Sequence[float], seeds: int, spread: float = 1.0) -> SeedScores:
@@ -299,7 +314,10 @@ def test_means_over_tasks_take_the_largest_model_of_each(tmp_path: Path) -> None
     put_size(tmp_path, 128, MEANS)
     put_size(tmp_path, 32, MEANS)
     for encoding in MEANS:
-        put_scores(tmp_path, "another", encoding, [1.0, 2.0])
+        put_scores(tmp_path, "another", encoding, [11.0, 12.0])
+    put_baselines(tmp_path, "another")
+    for width in (32, 128):
+        put_baselines(tmp_path, "lm", digest=f"d{width}-0-0.001", subset="all")
     (summary,) = find_summaries(read_tables(tmp_path))
     assert [table.parameters for table in summary.tables] == [0, 128**2]
     assert summary.left_out[0] == (

@@ -269,7 +269,7 @@ def describe_notes(summary: TaskSummary) -> list[str]:
         "as the mean of its tasks. Intervals are over families: they apply to other families of "
         "this kind, and are wide if families are few or disagree.",
         letters if any(summary.letters.values()) else NO_LETTERS,
-        f"{describe_limits(summary.tables)} Scores below 0 count as 0.",
+        f"{describe_limits(summary.tables)} The score of a seed below 0 counts as 0.",
         *summary.left_out,
     ]
 

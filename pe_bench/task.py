@@ -303,10 +303,10 @@ class Task:
         """The same including longer sequences that encodings with fewer positions may leave out."""
         return self.max_eval_tokens
 
-    def evaluation_rows(self) -> Mapping[int, int] | None:
-        """Return the number of rows of each length in the evaluation of a model; None: unknown.
+    def evaluation_sequences(self) -> Mapping[int, int] | None:
+        """Return the number of sequences of each length in the evaluation; None: unknown.
 
-        A row is sent through the model once if the encoding is prefix consistent.
+        A sequence is sent through the model once if the encoding is prefix consistent.
         """
         return None
 

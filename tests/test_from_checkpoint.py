@@ -457,8 +457,8 @@ def test_a_plan_says_how_long_work_with_a_checkpoint_takes(
     assert full["seconds"] == pytest.approx(whole / 1e3, rel=0.02)
 
 
-def test_the_time_of_work_is_a_sum_over_rows_and_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = {"a": {32: 2, 64: 3}, "b": {16: 1}, "c": None}
+def test_the_time_of_work_is_a_sum_over_sequences_and_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    sequences = {"a": {32: 2, 64: 3}, "b": {16: 1}, "c": None}
     lora = AdaptConfig(method="lora")
 
     class CostCounter:
@@ -476,7 +476,7 @@ def test_the_time_of_work_is_a_sum_over_rows_and_runs(monkeypatch: pytest.Monkey
         runs: list[Any] = []
         for number, label in enumerate(labels):
             model = 2.0 if label == "a" else 4.0
-            task = SimpleNamespace(evaluation_rows=partial(rows.get, label))
+            task = SimpleNamespace(evaluation_sequences=partial(sequences.get, label))
             first = labels.index(label) == number  # the only one that is counted
             phases = operations if first else -1.0
             encoding = f"first of {label}" if first else "another"

@@ -205,7 +205,7 @@ def test_an_untrained_model_can_be_measured(
             continue  # a backend may not run on this machine
         assert (view.subset, view.metric) in there or view.subset in of_these
     assert made.task.summarize([]) == []
-    planned = made.task.evaluation_rows()
+    planned = made.task.evaluation_sequences()
     if planned is not None:
         assert sum(planned.values()) == sum(rows for rows, _ in sent)
         most = sum(length * count for length, count in planned.items())

@@ -311,7 +311,7 @@ def record(name: str, number: int, folder: Path) -> Record:
         "headline": [task.headline.metric, task.headline.subset],
         "lengths": [task.length if task.train.length else None, task.train_length],
         "longest": [task.max_train_axis, task.max_eval_tokens, task.max_far_tokens],
-        "rows in evaluation": sorted((task.evaluation_rows() or {}).items())[-3:],
+        "sequences in evaluation": sorted((task.evaluation_sequences() or {}).items())[-3:],
         "views": sha256([str(view) for view in task.views]),
         "origin": sha256({k: v for k, v in task.provenance().items() if k not in LOCAL}),
         "vocabulary": vocabulary(task),

@@ -58,11 +58,11 @@ def describe_work(runs: Sequence[Run], threads: int, parallel_runs: int) -> str 
         if method != "full":
             training *= WITHOUT_WEIGHTS
         evaluation = 0.0
-        rows = resolved.task.evaluation_rows()
-        if rows:
+        sequences = resolved.task.evaluation_sequences()
+        if sequences:
             phase = TrainingShape(resolved.label, resolved.train, resolved.model)
             cost = costs.of_model(first.encoding, phase)
-            evaluation = sum(count * cost.prefill(length) for length, count in rows.items())
+            evaluation = sum(count * cost.prefill(length) for length, count in sequences.items())
         if training or evaluation:
             searches = {pending_search_key(run) for run in group} - {None}
             training *= len(group) + TRAININGS * len(searches)

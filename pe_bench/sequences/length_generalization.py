@@ -219,15 +219,15 @@ class LengthGeneralizationTask(Task):
         return mean_of(name, rows, status)
 
     def max_tokens(self, subset: str, point: EvalPoint) -> int:
-        """Return the maximum number of tokens of a row of a point."""
+        """Return the maximum number of tokens of a sequence of a point."""
         return int(self.items(subset, point).lengths.max())
 
-    def evaluation_rows(self) -> Mapping[int, int]:
-        rows: Counter[int] = Counter()
+    def evaluation_sequences(self) -> Mapping[int, int]:
+        sequences: Counter[int] = Counter()
         for subset in self.subsets:
             for point in self.eval_points(subset):
-                rows[self.max_tokens(subset, point)] += self.count(subset, point)
-        return rows
+                sequences[self.max_tokens(subset, point)] += self.count(subset, point)
+        return sequences
 
     @cached_property
     def views(self) -> tuple[View, ...]:

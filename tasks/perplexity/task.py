@@ -250,16 +250,16 @@ class Perplexity(Task):
     def held_out_batch(self, subset: str | None, step: int) -> Batch:
         return self.training.held_out_batch(step)
 
-    def evaluation_rows(self) -> Mapping[int, int]:
+    def evaluation_sequences(self) -> Mapping[int, int]:
         passes = set()
         for span in make_spans(self.lengths, self.stride):
             start, stop = span.seen
             passes.add((start, stop if start else self.max_eval_tokens))
-        rows: Counter[int] = Counter()
+        sequences: Counter[int] = Counter()
         for subset in self.subsets:
             for start, stop in passes:
-                rows[stop - start] += len(self.windows_of(subset))
-        return rows
+                sequences[stop - start] += len(self.windows_of(subset))
+        return sequences
 
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         too_short = self._too_short(subset)

@@ -36,11 +36,19 @@ def put_extended(root: Path, label: str, seed: int, loss: float, found: float, *
 @pytest.mark.parametrize(
     ("views", "heading", "expected"),
     [
-        (OLD_LENGTH, "damage at the old length (bits per byte ↓)", ["+0.250 ± 0.071", "-0.100"]),
-        (FOUND_AT_OLD_LENGTH, "damage at the old length (% ↓)", ["+12.00 ± 2.83", "+5.00"]),
+        (
+            OLD_LENGTH,
+            "degradation at the original length (bits per byte ↓)",
+            ["+0.250 ± 0.071", "-0.100"],
+        ),
+        (
+            FOUND_AT_OLD_LENGTH,
+            "degradation at the original length (% ↓)",
+            ["+12.00 ± 2.83", "+5.00"],
+        ),
     ],
 )
-def test_damage_at_the_old_length_is_paired_with_the_model_itself(
+def test_degradation_at_the_original_length_is_paired_with_the_model_itself(
     views: tuple[View, ...], heading: str, expected: list[str], tmp_path: Path
 ) -> None:
     same = "+0.000 ± 0.000" if views == OLD_LENGTH else "+0.00 ± 0.00"
@@ -60,10 +68,10 @@ def test_damage_at_the_old_length_is_paired_with_the_model_itself(
         "rope -\\> rope \\[9 steps\\]": f"{expected[1]} (1 of 2)",
     }
     assert r"difference of a row to the unchanged model (rope -\> rope)" in text
-    others = (csv["metric"] == "damage") & (csv["encoding"] != "rope -> nope")
-    damage = csv[others].set_index("encoding")
-    assert damage["seeds"].to_dict() == {"rope -> alibi": 2, "rope -> rope [9 steps]": 1}
-    assert damage["ci_low"].notna().to_dict() == {
+    others = (csv["metric"] == "degradation") & (csv["encoding"] != "rope -> nope")
+    degradation = csv[others].set_index("encoding")
+    assert degradation["seeds"].to_dict() == {"rope -> alibi": 2, "rope -> rope [9 steps]": 1}
+    assert degradation["ci_low"].notna().to_dict() == {
         "rope -> alibi": True,
         "rope -> rope [9 steps]": False,
     }
@@ -74,8 +82,10 @@ def test_damage_at_the_old_length_is_paired_with_the_model_itself(
     )
 
 
-@pytest.mark.parametrize(("views", "damage"), [(OLD_LENGTH, 0.25), (FOUND_AT_OLD_LENGTH, 12.0)])
-def test_worse_is_above_zero(views: tuple[View, ...], damage: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("views", "degradation"), [(OLD_LENGTH, 0.25), (FOUND_AT_OLD_LENGTH, 12.0)]
+)
+def test_worse_is_above_zero(views: tuple[View, ...], degradation: float, tmp_path: Path) -> None:
     for seed in (0, 1):
         put_extended(tmp_path, "rope -> rope", seed, 1.0, 90.0, views=views)
         put_extended(tmp_path, "rope -> alibi", seed, 1.2 + seed / 10, 80.0 - 4 * seed, views=views)
@@ -83,7 +93,9 @@ def test_worse_is_above_zero(views: tuple[View, ...], damage: float, tmp_path: P
     adaptation = {"encoding": "nope", "from": "rope", "config": {"steps": 0}}
     put(tmp_path, "rope -> nope", [SCORE, partial], views=views, adaptation=adaptation)
     scores = read_table(tmp_path).scores
-    assert scores["mean"][scores["metric"] == "damage"].tolist() == [pytest.approx(damage)]
+    assert scores["mean"][scores["metric"] == "degradation"].tolist() == [
+        pytest.approx(degradation)
+    ]
 
 
 @pytest.mark.slow
@@ -92,7 +104,7 @@ def test_there_is_no_damage_without_the_model_itself(label: str, tmp_path: Path)
     put_extended(tmp_path, label, 0, 1.0, 90.0)
     put_extended(tmp_path, "rope -> alibi", 0, 1.0, 90.0)
     text, csv = report(tmp_path)
-    assert "damage" not in text.lower() and "damage" not in set(csv["metric"])
+    assert "degradation" not in text.lower() and "degradation" not in set(csv["metric"])
 
 
 @pytest.mark.slow
@@ -102,7 +114,7 @@ def test_the_model_itself_may_be_a_checkpoint(tmp_path: Path) -> None:
         going_on = {**adaptation, "encoding": spec, "unchanged": spec == "rope"}
         put_extended(tmp_path, f"tiny -> {spec}", 0, loss, 90.0, adaptation=going_on)
     text, _ = report(tmp_path)
-    shown = [line["damage at the old length (bits per byte ↓)"] for line in cells(text)]
+    shown = [line["degradation at the original length (bits per byte ↓)"] for line in cells(text)]
     assert sorted(shown) == ["+0.500", "–"]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pe_bench.reporting import published
-from pe_bench.reporting.degradation import DAMAGE, TITLE
+from pe_bench.reporting.degradation import DEGRADATION, TITLE
 from pe_bench.reporting.markdown import ABSENT
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.tables import Table, select
@@ -90,9 +90,9 @@ def list_columns(table: Table) -> list[NumberColumn]:
             same = baselines[baselines["length"].isin(part["length"])]
             columns.append(_column(table, name, view.metric, part, same))
         if view.at_trained_length:
-            damage = table.numbers(view.subset, DAMAGE)
-            if not damage.empty:
-                columns.append(_column(table, TITLE, DAMAGE, damage, table.baselines[:0]))
+            degradation = table.numbers(view.subset, DEGRADATION)
+            if not degradation.empty:
+                columns.append(_column(table, TITLE, DEGRADATION, degradation, table.baselines[:0]))
     return columns
 
 
@@ -198,7 +198,7 @@ def _column(
         heading = f"{shorten(name)} {about.arrow}".strip()
     alone = baselines.drop_duplicates("encoding")
     means = dict(zip(alone["encoding"], alone["mean"].astype(float), strict=True))
-    signed = metric == DAMAGE
+    signed = metric == DEGRADATION
     return NumberColumn(heading, name, metric, numbers, means, about.is_percent, signed)
 
 

@@ -9,8 +9,8 @@ from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.record import RunRecord
 from pe_bench.results.views import Column
 
-DAMAGE = "damage"
-TITLE = "damage at the old length"
+DEGRADATION = "degradation"
+TITLE = "degradation at the original length"
 
 
 def find_column(record: RunRecord) -> Column | None:
@@ -19,7 +19,7 @@ def find_column(record: RunRecord) -> Column | None:
     return next((column for column in columns if column.at_trained_length), None)
 
 
-def describe_damage(record: RunRecord) -> Metric:
+def describe_degradation(record: RunRecord) -> Metric:
     """Return title and unit of the degradation: the unit of the score; lower is better."""
     column = find_column(record)
     assert column is not None
@@ -41,7 +41,7 @@ def find_unchanged(records: Sequence[RunRecord]) -> str:
     return ""
 
 
-def add_damage(rows: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFrame:
+def add_degradation(rows: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFrame:
     """Add the degradation of each run to the rows of a table. Positive values are worse.
 
     The degradation is the difference in score between an adapted model and its original model
@@ -61,15 +61,15 @@ def add_damage(rows: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFrame
     before = own[own["encoding"] == unchanged].set_index("seed")["value"]
     others = own[(own["encoding"] != unchanged) & own["seed"].isin(before.index)]
     change = others["value"] - others["seed"].map(before)
-    damage = others.assign(
-        metric=DAMAGE,
+    degradation = others.assign(
+        metric=DEGRADATION,
         value=-change if metric.higher_is_better else change,
         stderr=math.nan,  # unknown, because both models were scored on the same items
         ci_low=math.nan,
         ci_high=math.nan,
         status="ranked",
     )
-    return pd.concat([rows, damage], ignore_index=True)
+    return pd.concat([rows, degradation], ignore_index=True)
 
 
 def _describe_score(record: RunRecord, column: Column) -> Metric:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from pe_bench.reporting import known_problems
-from pe_bench.reporting.degradation import DAMAGE, TITLE, find_column, find_unchanged
+from pe_bench.reporting.degradation import DEGRADATION, TITLE, find_column, find_unchanged
 from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.run_costs import mean_costs, training_loss
@@ -45,7 +45,7 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
         marks.append(f"{REFERENCES.capitalize()}: {names}.")
         if table.ranking.below_baselines:
             marks.append(NOT_BETTER)
-    marks += _describe_damage(table)
+    marks += _describe_degradation(table)
     marks += describe_other_data(table.records)
     marks += [f"Missing: {name} ({why})." for name, why in table.about.unavailable.items()]
     if not wide:
@@ -78,7 +78,7 @@ def write_notes(table: Table) -> str:
             "seeds has Wilson's 95 % interval for their fraction. A column shows their mean, which "
             "does not rank."
         )
-    lines += _describe_damage(table)
+    lines += _describe_degradation(table)
     if not all(math.isnan(training_loss(table, name)) for name in table.encodings):
         lines.append("Training loss: the loss at the end, as the median over seeds.")
     if (table.scores["status"] == "partial").any():
@@ -102,9 +102,9 @@ def write_notes(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _describe_damage(table: Table) -> list[str]:
-    """Explain the column of the damage at the old length."""
-    if not (table.scores["metric"] == DAMAGE).any():
+def _describe_degradation(table: Table) -> list[str]:
+    """Explain the column of the degradation at the original length."""
+    if not (table.scores["metric"] == DEGRADATION).any():
         return []
     column = find_column(table.about)
     assert column is not None

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from pe_bench.reporting.degradation import DAMAGE, add_damage, describe_damage
+from pe_bench.reporting.degradation import DEGRADATION, add_degradation, describe_degradation
 from pe_bench.reporting.frames import finished_runs, read_baselines, read_rows, tidy
 from pe_bench.reporting.incomplete import mark_incomplete
 from pe_bench.reporting.ranking import Ranking
@@ -38,7 +38,7 @@ class Table:
 
     Attributes:
         records: one per encoding and seed.
-        rows: the numbers of all records, with those that `degradation.add_damage` adds.
+        rows: the numbers of all records, with those that `degradation.add_degradation` adds.
         tidy: one row per encoding or baseline and number, see `frames.tidy`.
         differences: settings that distinguish it from other tables with the same title.
     """
@@ -161,8 +161,8 @@ class Table:
 
     def metric(self, name: str) -> Metric:
         """Return title, unit and direction of a metric."""
-        if name == DAMAGE:
-            return describe_damage(self.about)
+        if name == DEGRADATION:
+            return describe_degradation(self.about)
         return self.about.metrics.get(name) or describe_metric(name)
 
     def describe_given(self, names: Iterable[str]) -> str:
@@ -288,7 +288,7 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
     tables = []
     for group in groups.values():
         rows = mark_incomplete(read_rows(group), group)
-        rows = add_damage(rows, group)
+        rows = add_degradation(rows, group)
         tables.append(Table(tuple(group), rows, tidy(rows, read_baselines(group[0]))))
     tables.sort(key=lambda table: (table.title, table.about.settings_digest))
     return [replace(table, differences=_differences(table, tables)) for table in tables]

@@ -24,7 +24,7 @@ RANKS = (
 )
 DEVIATION = "±: standard deviation over seeds."
 ARROWS = "↑: higher is better, ↓: lower is better"
-REFERENCES = (
+BASELINES = (
     "chance and the strongest baseline, which only count training batches and are not ranked"
 )
 NOT_BETTER = f"{BELOW}: not better than the strongest baseline."
@@ -42,7 +42,7 @@ def describe_marks(table: Table, comparison: Comparison, *, wide: bool) -> str:
         marks.append(f"rank: not tested with fewer than {FEWEST_SEEDS} seeds.")
     if table.ranking.shown_baselines:
         names = ", ".join(table.ranking.shown_baselines)
-        marks.append(f"{REFERENCES.capitalize()}: {names}.")
+        marks.append(f"{BASELINES.capitalize()}: {names}.")
         if table.ranking.below_baselines:
             marks.append(NOT_BETTER)
     marks += _describe_degradation(table)
@@ -156,7 +156,7 @@ def _describe_baselines(table: Table) -> list[str]:
     """Explain the rows of baselines and the mark of encodings that do not beat them."""
     if not table.ranking.shown_baselines:
         return []
-    line = f"In italics: {REFERENCES}."
+    line = f"In italics: {BASELINES}."
     return [f"{line} {NOT_BETTER}" if table.ranking.below_baselines else line]
 
 

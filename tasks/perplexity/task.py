@@ -222,7 +222,7 @@ class Perplexity(Task):
         self.fingerprint = f"{content}+{self.tokenizer.fingerprint}"
         self.windows_of = lru_cache(maxsize=None)(self._find_windows)
         self.scored_windows = lru_cache(maxsize=None)(self._score_windows)
-        self._references_of = lru_cache(maxsize=None)(self._measure_tables)
+        self._baselines_of = lru_cache(maxsize=None)(self._measure_tables)
         self.training = TrainingText(
             self.tokens, self.tokenizer.bos, self.train, self.length, context.hold_out
         )
@@ -299,7 +299,7 @@ class Perplexity(Task):
         for name in NAMES:
             rows: list[Measurement] = []
             for subset in self.subsets:
-                rows += self._references_of(subset)[name]
+                rows += self._baselines_of(subset)[name]
             found[name] = [*rows, *self.summarize(rows)]
         return found
 
@@ -319,7 +319,7 @@ class Perplexity(Task):
 
     def _summarize(self, subset: str, measured: list[Measurement]) -> list[Measurement]:
         """Return the summary of one text from its rows, which lack its name."""
-        trigrams = self._references_of(subset)[NAMES[-1]]
+        trigrams = self._baselines_of(subset)[NAMES[-1]]
         if self.by_corpus:
             trigrams = rows_of_corpus(trigrams, subset)
         threshold = context_curve(trigrams)[self.length].value

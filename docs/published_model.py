@@ -182,9 +182,9 @@ def key_contributions(table: Table) -> list[float]:
 def _bytes(items: Sequence[Items], subset: str) -> Documents:
     """Return the number of bytes of each document under the longest context."""
     found = []
-    for cell, document in _cells(items, subset, LONG):
-        assert cell.weights is not None
-        found.append(cell.weights[document].sum())
+    for point, document in _items_by_document(items, subset, LONG):
+        assert point.weights is not None
+        found.append(point.weights[document].sum())
     return np.array(found)
 
 
@@ -221,26 +221,26 @@ def _documents(table: Table, name: str, subset: str, length: int) -> Documents:
 def _of_documents(items: Sequence[Items], subset: str, length: int) -> Documents:
     """Return the bits per byte of each document of all corpora."""
     means = []
-    for cell, document in _cells(items, subset, length):
-        assert cell.weights is not None
-        means.append(cell.values[document].sum() / cell.weights[document].sum())
+    for point, document in _items_by_document(items, subset, length):
+        assert point.weights is not None
+        means.append(point.values[document].sum() / point.weights[document].sum())
     return np.array(means)
 
 
-def _cells(
+def _items_by_document(
     items: Sequence[Items], subset: str, length: int
 ) -> Iterator[tuple[Items, npt.NDArray[np.bool_]]]:
     """Yield the items of each corpus, with a mask for each of its documents."""
     for corpus in CORPORA:
-        (cell,) = (
-            cell
-            for cell in items
-            if (cell.subset, cell.length) == (f"{corpus}-{subset}", length)
-            and cell.metric == "bits_per_byte"
+        (point,) = (
+            point
+            for point in items
+            if (point.subset, point.length) == (f"{corpus}-{subset}", length)
+            and point.metric == "bits_per_byte"
         )
-        assert cell.clusters is not None
-        for document in np.unique(cell.clusters):
-            yield cell, cell.clusters == document
+        assert point.clusters is not None
+        for document in np.unique(point.clusters):
+            yield point, point.clusters == document
 
 
 def _passkeys(tables: Sequence[Table], name: str) -> str:

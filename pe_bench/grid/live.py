@@ -55,7 +55,7 @@ class LiveDisplay(Display):
 
     def __enter__(self) -> Self:
         self._live.start()
-        self._showing.enter_context(showing(_Above(self)))
+        self._showing.enter_context(showing(_LinesAbove(self)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -64,7 +64,7 @@ class LiveDisplay(Display):
             self._live.stop()
 
     def view(self, run: Run) -> View:
-        return _OfCell(self, run)
+        return _RunView(self, run)
 
     def begin(self, run: Run) -> None:
         self.runs[run.title] = run
@@ -93,7 +93,7 @@ class LiveDisplay(Display):
         """Return the current display."""
         parts: list[RenderableType] = [self._overall()]
         if self.running:
-            parts.append(self._cells())
+            parts.append(self._running_table())
         if self.waits:
             parts.append(Text(self.waits, overflow="ellipsis", no_wrap=True))
         for failure in self.failed[-SHOWN:]:
@@ -112,7 +112,7 @@ class LiveDisplay(Display):
         row.add_row(count, ProgressBar(self.total, self.ended), failed, Text(time_left))
         return row
 
-    def _cells(self) -> RenderableType:
+    def _running_table(self) -> RenderableType:
         """Return a line for each running run; a narrow terminal shortens the task first."""
         table = Table.grid(padding=(0, 1), expand=True)
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=3, min_width=12)  # encoding
@@ -132,7 +132,7 @@ class LiveDisplay(Display):
         return Group(table, Text(f"and {more} more")) if more > 0 else table
 
 
-class _Above(View):
+class _LinesAbove(View):
     """View that shows lines above the display."""
 
     def __init__(self, display: LiveDisplay) -> None:
@@ -143,7 +143,7 @@ class _Above(View):
         self.display.show(f"{self.prefix}{text}", error=error)
 
 
-class _OfCell(_Above):
+class _RunView(_LinesAbove):
     """View that shows the progress bars of a run in its line of the display."""
 
     def __init__(self, display: LiveDisplay, run: Run) -> None:

@@ -232,14 +232,14 @@ def scores_of(table: Table, encodings: Sequence[str]) -> SeedScores:
             continue
         seed = list(scores.seeds).index(record.seed)
         if not np.isnan(scores.values[encodings.index(record.encoding), seed]):
-            runs.setdefault(record.encoding, {})[seed] = _headline_cells(table, items)
+            runs.setdefault(record.encoding, {})[seed] = _headline_points(table, items)
     paired = _find_paired(table, runs)
     places: list[tuple[int, int]] = []  # of each resampled run
     chosen: list[list[Items]] = []
     for name in paired:
-        for seed, cells in runs[name].items():
+        for seed, points in runs[name].items():
             places.append((encodings.index(name), seed))
-            chosen.append(cells)
+            chosen.append(points)
     found = comparison.resample_items(chosen)
     if found is None:
         return scores
@@ -255,7 +255,7 @@ def _find_paired(table: Table, runs: Mapping[str, Mapping[int, list[Items]]]) ->
     other_data = find_other_data([one for one in table.records if one.encoding in runs])
     items_of = {}
     for name, own in runs.items():
-        described = {describe_items(cells) for cells in own.values()}
+        described = {describe_items(points) for points in own.values()}
         if len(described) == 1 and name not in other_data:
             items_of[name] = described.pop()
     counts = Counter(items for items in items_of.values() if items)
@@ -265,16 +265,16 @@ def _find_paired(table: Table, runs: Mapping[str, Mapping[int, list[Items]]]) ->
     return [name for name, items in items_of.items() if items == usual]
 
 
-def _headline_cells(table: Table, items: list[Items]) -> list[Items]:
-    """Return the cells whose mean is the headline, in a fixed order."""
+def _headline_points(table: Table, items: list[Items]) -> list[Items]:
+    """Return the evaluation points whose mean is the headline, in a fixed order."""
     wanted = (table.headline.subset, table.headline.metric)
     means: list[Items] = []
     others: list[Items] = []
-    for cell in items:
-        named = [(p.subset, p.metric or cell.metric, p.length) for p in cell.groups]
+    for point in items:
+        named = [(p.subset, p.metric or point.metric, p.length) for p in point.groups]
         if (*wanted, None) in named:
-            means.append(cell)
-        elif wanted in {key[:2] for key in named} or wanted == (cell.subset, cell.metric):
-            others.append(cell)
-    cells = means or others  # as for rows, prefer a mean to the points of a curve
-    return sorted(cells, key=lambda cell: (cell.subset, cell.length or 0, cell.second_axis))
+            means.append(point)
+        elif wanted in {key[:2] for key in named} or wanted == (point.subset, point.metric):
+            others.append(point)
+    points = means or others  # as for rows, prefer a mean to the points of a curve
+    return sorted(points, key=lambda point: (point.subset, point.length or 0, point.second_axis))

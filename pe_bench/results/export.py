@@ -62,7 +62,7 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
             report_problem(f"{error}; its run is left out")
             continue
         kept.append(record)
-        items += [replace(cell, values=shorten(cell.values)) for cell in run_items]
+        items += [replace(point, values=shorten(point.values)) for point in run_items]
         for name, value in zip(labels, key_of(record), strict=True):
             labels[name] += [value] * len(run_items)
         for of_run, curve in run_curves.items():

@@ -1,4 +1,4 @@
-"""Parquet files with the scores of single items, a row for each cell."""
+"""Parquet files with the scores of single items, a row for each evaluation point."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -21,11 +21,11 @@ FEW = 256  # maximum number of different values for which dictionary encoding is
 def write_items(
     path: Path, items: Sequence[Items], columns: Mapping[str, Sequence[Any]] | None = None
 ) -> None:
-    """Write items as a Parquet file, a row for each cell.
+    """Write items as a Parquet file, a row for each evaluation point.
 
     Args:
         path: path of the file, which is written atomically.
-        items: items of the cells.
+        items: items of the evaluation points.
         columns: additional columns by name.
     """
     import pyarrow as pa
@@ -33,18 +33,18 @@ def write_items(
 
     table: dict[str, Any] = {name: list(column) for name, column in (columns or {}).items()}
     for name in ("subset", "metric", "second_axis", "combine"):
-        table[name] = [getattr(cell, name) for cell in items]
-    table["length"] = pa.array([cell.length for cell in items], pa.int64())
+        table[name] = [getattr(point, name) for point in items]
+    table["length"] = pa.array([point.length for point in items], pa.int64())
     groups = []
-    for cell in items:
-        groups.append([key._asdict() for key in cell.groups])
+    for point in items:
+        groups.append([key._asdict() for key in point.groups])
     table["groups"] = pa.array(groups, pa.list_(_row_key_type(pa)))
-    table["scores"] = [cell.values.reshape(len(cell), -1).shape[1] for cell in items]
-    flat = [np.asarray(cell.values, np.float32).ravel() for cell in items]
+    table["scores"] = [point.values.reshape(len(point), -1).shape[1] for point in items]
+    flat = [np.asarray(point.values, np.float32).ravel() for point in items]
     table["values"] = pa.array(flat, pa.list_(pa.float32()))
-    weights = [None if c.weights is None else c.weights.astype(np.float32) for c in items]
+    weights = [None if p.weights is None else p.weights.astype(np.float32) for p in items]
     table["weights"] = pa.array(weights, pa.list_(pa.float32()))
-    clusters = [None if c.clusters is None else _numbered(c.clusters) for c in items]
+    clusters = [None if p.clusters is None else _numbered(p.clusters) for p in items]
     table["clusters"] = pa.array(clusters, pa.list_(pa.int32()))
     content = pa.BufferOutputStream()
     # Dictionary encoding is smallest for few different values (right or wrong). For losses,
@@ -79,7 +79,7 @@ def read_items(path: Path) -> list[Items]:
 def read_labelled_items(
     path: Path, names: Sequence[str] = ()
 ) -> list[tuple[Items, dict[str, Any]]]:
-    """Return the items and the additional columns of each cell.
+    """Return the items and the additional columns of each evaluation point.
 
     Args:
         path: path of the file.
@@ -100,13 +100,13 @@ def read_labelled_items(
         columns = [_arrays(table.column(name)) for name in ("values", "weights", "clusters")]
         keys = _row_keys(table.column("groups"))
         labels = table.drop_columns(["values", "weights", "clusters", "groups"]).to_pylist()
-        cells = zip(labels, keys, *columns, strict=True)
-        return [_make_cell(*cell) for cell in cells]
+        rows = zip(labels, keys, *columns, strict=True)
+        return [_make_items(*row) for row in rows]
     except (WrongError, pa.ArrowException) as error:
         raise InputError(f"cannot read {path} ({error}): remove that file") from None
 
 
-def _make_cell(
+def _make_items(
     labels: dict[str, Any], groups: tuple[RowKey, ...], *arrays: Any
 ) -> tuple[Items, dict[str, Any]]:
     """Return the items of a row, and its additional columns.

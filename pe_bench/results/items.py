@@ -34,19 +34,19 @@ class RowKey(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """The scores of the items at one evaluation point, a cell.
+    """The scores of the items at one evaluation point.
 
-    The value of the cell is computed from `sum(values) / sum(weights)`. A summary row is the mean
-    over the cells that list it in `groups`.
+    The value of the point is computed from `sum(values) / sum(weights)`. A summary row is the mean
+    over the evaluation points that list it in `groups`.
 
     Attributes:
-        subset, metric, length, second_axis: key of the cell's row.
+        subset, metric, length, second_axis: key of the point's row.
         values: (N,) scores in the unit of the metric, 0 or 100 if answers are either right or
             wrong; or (N, K), K scores of each item.
         weights: (N,) weights of the items, such as their bytes; None: equal weights.
         clusters: (N,) ids of the clusters of items, such as documents; None: items are
             independent.
-        groups: summary rows that include the cell.
+        groups: summary rows that include the point.
         combine: function of the means that gives the value: "mean": the mean itself; "exp": its
             exponential; "geometric mean": the geometric mean of K means.
     """
@@ -73,12 +73,12 @@ class Items:
 
     @property
     def key(self) -> RowKey:
-        """Key of the cell's row."""
+        """Key of the evaluation point's row."""
         return RowKey(self.subset, self.metric, self.length, self.second_axis)
 
     @property
     def value(self) -> float:
-        """Value of the cell's row."""
+        """Value of the evaluation point's row."""
         above, below = self.cluster_sums()
         return float(combined(above.sum(0) / below.sum(), self.combine))
 
@@ -91,7 +91,7 @@ class Items:
         return np.stack(columns, axis=1), below
 
     def row(self, metric: Metric | None = None) -> Measurement:
-        """Return the cell's row, with a standard error and an interval over clusters.
+        """Return the evaluation point's row, with a standard error and an interval over clusters.
 
         A proportion has a Wilson interval. With clusters, the interval uses an effective number of
         items: the number of independent items that would give the standard error over clusters.
@@ -157,21 +157,21 @@ def combined(means: Floats, combine: Combine) -> Floats:
 
 
 def groups_of(items: Iterable[Items]) -> dict[RowKey, list[Items]]:
-    """Return the cells of each summary row."""
+    """Return the evaluation points of each summary row."""
     groups: dict[RowKey, list[Items]] = {}
-    for cell in items:
-        for key in cell.groups:
-            key = key._replace(metric=key.metric or cell.metric)
-            groups.setdefault(key, []).append(cell)
+    for point in items:
+        for key in point.groups:
+            key = key._replace(metric=key.metric or point.metric)
+            groups.setdefault(key, []).append(point)
     return groups
 
 
 def recompute(items: Iterable[Items]) -> dict[RowKey, float]:
-    """Return the values of all rows that are computed from items: cells and summaries."""
-    cells = list(items)
-    values = {cell.key: cell.value for cell in cells}
-    for key, members in groups_of(cells).items():
-        values[key] = sum(cell.value for cell in members) / len(members)
+    """Return the values of all rows that are computed from items: points and summaries."""
+    points = list(items)
+    values = {point.key: point.value for point in points}
+    for key, members in groups_of(points).items():
+        values[key] = sum(point.value for point in members) / len(members)
     return values
 
 
@@ -188,10 +188,10 @@ def average_draws(
     averaged = []
     values: dict[RowKey, float] = {}
     for draws in zip(*items, strict=True):
-        cell = replace(draws[0], values=np.mean([draw.values for draw in draws], axis=0))
-        averaged.append(cell)
-        if cell.combine != "mean":
-            values[cell.key] = cell.value
+        point = replace(draws[0], values=np.mean([draw.values for draw in draws], axis=0))
+        averaged.append(point)
+        if point.combine != "mean":
+            values[point.key] = point.value
     means = []
     for row in average(rows):
         key = RowKey(row.subset, row.metric, row.length, row.second_axis)
@@ -205,5 +205,5 @@ def average_draws(
 
 
 def _description(items: Items) -> tuple[Any, ...]:
-    """Return everything about a cell but its arrays."""
+    """Return everything about an evaluation point but its arrays."""
     return (items.key, items.groups, items.combine)

@@ -91,4 +91,4 @@ def describe_difference(first: RunRecord, second: RunRecord) -> str:
 def _rounded_items(record: RunRecord) -> list[Items]:
     """Return the scores of a run's items as in an export, so that a run equals its export."""
     items = read_run_items(record)
-    return [replace(cell, values=shorten(cell.values)) for cell in items]
+    return [replace(point, values=shorten(point.values)) for point in items]

@@ -51,7 +51,7 @@ def evaluate(
             draws.append(task.evaluate(model, subset, seed, journal))
     keys = set()
     for draw in draws:
-        keys.add(tuple(cell.key for cell in draw.items))
+        keys.add(tuple(point.key for point in draw.items))
     if len(keys) > 1:
         raise FloatingPointError(
             "different draws of position ids have non-finite logits at different points, so "

@@ -284,7 +284,7 @@ class LengthGeneralizationTask(Task):
             names = " and ".join(map(str, lost))
             reason = NotFiniteError(min(lost.values()))
             notes.append(f"{subset}: left out {names} {self.axes['length']}: {reason}")
-        rows = self._cell_rows(items)
+        rows = self._point_rows(items)
         if decoding > forward:
             notes.append(
                 f"{subset}: {forward:,} tokens in forward passes, 1/{decoding / forward:.0f} of "
@@ -292,8 +292,8 @@ class LengthGeneralizationTask(Task):
             )
         return Evaluation(rows, tuple(notes), items)
 
-    def _cell_rows(self, items: Sequence[Items]) -> list[Measurement]:
-        """Return the row of each cell."""
+    def _point_rows(self, items: Sequence[Items]) -> list[Measurement]:
+        """Return the row of each evaluation point."""
         return [each.row(self.metrics.get(each.metric)) for each in items]
 
     def summarize(self, measured: list[Measurement]) -> list[Measurement]:
@@ -320,7 +320,7 @@ class LengthGeneralizationTask(Task):
                 batch = self.items(subset, point).batch()
                 found = {**baselines.scores(batch), **self.own_baselines(subset, point)}
                 for name, scores in found.items():
-                    measured = self._cell_rows(self.measure(subset, point, scores))
+                    measured = self._point_rows(self.measure(subset, point, scores))
                     rows.setdefault(name, []).extend(measured)
         for some in rows.values():
             some += [replace(row, status="ranked") for row in self.summarize(some)]

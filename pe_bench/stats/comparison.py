@@ -2,15 +2,15 @@
 
 All encodings are run with the same seeds (weights, batches) and the same items. The uncertainty of
 a difference has two sources, seeds and items, and a hierarchical bootstrap resamples both: seeds
-are drawn jointly for the two encodings of a pair, and within each cell items (or documents) are
-drawn jointly for all runs.
+are drawn jointly for the two encodings of a pair, and within each evaluation point items (or
+documents) are drawn jointly for all runs.
 
 Resampling few seeds, or the items of few documents, gives intervals that are too narrow: with five
 of them the bootstrap has 4/5 of the variance, and its percentiles have no tails. Three corrections
 follow:
 
-- The variance from seeds, and from the items of each cell, is the variance of drawing n - 1 of n
-  (Rao and Wu 1988). For seeds there is a formula.
+- The variance from seeds, and from the items of each evaluation point, is the variance of drawing
+  n - 1 of n (Rao and Wu 1988). For seeds there is a formula.
 - The variance that items cause within single seeds is counted once, not in both parts (Owen 2007).
 - Intervals and p-values come from Student's t distribution, with the degrees of freedom of both
   sources combined (Satterthwaite 1946).
@@ -95,8 +95,8 @@ class SeedScores:
         values: (E, S) number of each encoding and seed; nan: the run is missing.
         resampled: (B, E, S) the same numbers on resampled items, whose variance is that of the
             items; nan for encodings whose items are unknown; None: all are unknown.
-        item_degrees: degrees of freedom of the variance of items: in each cell, the number of
-            independent items, or documents, minus 1.
+        item_degrees: degrees of freedom of the variance of items: at each evaluation point, the
+            number of independent items, or documents, minus 1.
         seeds: the S seeds; empty: they are unknown.
     """
 
@@ -110,36 +110,39 @@ class SeedScores:
 def resample_items(
     runs: Sequence[Sequence[Items]], resamples: int = RESAMPLES
 ) -> tuple[Floats, int] | None:
-    """Return the mean over cells of each run on resampled items; all runs use the same items.
+    """Return the mean over the evaluation points of each run on resampled items.
+
+    All runs use the same items.
 
     Args:
-        runs: R runs with equal results of `describe_items`, each with its cells in the same order.
+        runs: R runs with equal results of `describe_items`, each with its evaluation points in the
+            same order.
         resamples: number of resamples, B.
 
     Returns:
-        The means (B, R) and their degrees of freedom; None: a cell has fewer than two clusters with
-        a score, or a number is not finite.
+        The means (B, R) and their degrees of freedom; None: an evaluation point has fewer than
+        two clusters with a score, or a number is not finite.
     """
     if not runs or not runs[0]:
         return None
     rng = np.random.default_rng(BOOTSTRAP_SEED)
     total = np.zeros((resamples, len(runs)))
     degrees = 0
-    for cells in zip(*runs, strict=True):
-        sums = [cell.cluster_sums() for cell in cells]
+    for points in zip(*runs, strict=True):
+        sums = [point.cluster_sums() for point in points]
         weights = sums[0][1]  # (C,)
         scored = weights > 0
         values = np.stack([above for above, _ in sums], axis=1)  # (C, R, K)
         if scored.sum() < 2:
             return None
         degrees += int(scored.sum()) - 1
-        total += _resampled_cell(values[scored], weights[scored], cells[0], resamples, rng)
+        total += _resample_point(values[scored], weights[scored], points[0], resamples, rng)
     return (total / len(runs[0]), degrees) if np.isfinite(total).all() else None
 
 
 def describe_items(run: Sequence[Items]) -> tuple[tuple[RowKey, bytes], ...]:
     """Return the keys and the weights of the items of a run; runs with equal ones are paired."""
-    return tuple((cell.key, cell.cluster_sums()[1].tobytes()) for cell in run)
+    return tuple((point.key, point.cluster_sums()[1].tobytes()) for point in run)
 
 
 def compare(scores: SeedScores, pairs: Sequence[tuple[str, str]]) -> list[Difference]:
@@ -232,10 +235,10 @@ def letters(ranking: Sequence[str], differences: Sequence[Difference]) -> dict[s
     return found
 
 
-def _resampled_cell(
-    values: Floats, weights: Floats, cell: Items, resamples: int, rng: np.random.Generator
+def _resample_point(
+    values: Floats, weights: Floats, point: Items, resamples: int, rng: np.random.Generator
 ) -> Floats:
-    """Return a cell's number in each run on resampled clusters, (B, R).
+    """Return an evaluation point's number in each run on resampled clusters, (B, R).
 
     The variance of resampled numbers is too small by the factor (C - 1) / C, so their distances
     from the number of all clusters are scaled.
@@ -243,7 +246,7 @@ def _resampled_cell(
     Args:
         values: (C, R, K) sums of scores within clusters.
         weights: (C,) weights of the clusters.
-        cell: the cell of any run; it defines how the number is computed.
+        point: the point in any run; it defines how the number is computed.
         resamples: number of resamples, B.
         rng: random number generator.
     """
@@ -256,9 +259,9 @@ def _resampled_cell(
         drawn = rng.integers(0, count, (rows, count)) + count * np.arange(rows)[:, None]
         times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
         means = (times @ flat) / (times @ weights)[:, None]
-        found[start : start + rows] = combined(means.reshape(rows, runs, scores), cell.combine)
-    point = combined(values.sum(0) / weights.sum(), cell.combine)  # (R,)
-    return np.asarray(point + math.sqrt(count / (count - 1)) * (found - point))
+        found[start : start + rows] = combined(means.reshape(rows, runs, scores), point.combine)
+    of_all = combined(values.sum(0) / weights.sum(), point.combine)  # (R,)
+    return np.asarray(of_all + math.sqrt(count / (count - 1)) * (found - of_all))
 
 
 def _difference(scores: SeedScores, first: str, second: str) -> Difference:

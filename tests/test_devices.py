@@ -207,7 +207,7 @@ def test_weights_are_sharded_over_gpus(device: str, strategy: Any, shards: int) 
     execution = ExecutionOptions(devices=3, strategy=strategy)
     options = RunOptions()
     spec = GridSpec(options=options, encodings=[], tasks=[], device=device, execution=execution)
-    assert spec.shards == shards
+    assert spec.weight_shards == shards
 
 
 def test_more_gpus_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

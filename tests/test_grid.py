@@ -448,7 +448,7 @@ def test_weights_that_are_single_numbers_cannot_be_sharded(tmp_path: Path) -> No
         run = Run(task, load("encoding", f"{tmp_path}/{name}.py"), 0, tmp_path, "cpu", "fp32")
         refused = pytest.raises(InputError, match="single numbers")
         with refused if name == "number" else nullcontext():
-            grid._check_shards([PlannedRun(run, None, True)])
+            grid._check_fsdp_weights([PlannedRun(run, None, True)])
 
 
 def test_durations_are_words() -> None:

@@ -180,7 +180,7 @@ def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGr
     if execution.shard:
         runs = _take_shard(spec, execution.shard, plan.runs, records)
     if execution.together == "fsdp":
-        _check_shards([planned for planned in runs if planned.skip is None])
+        _check_fsdp_weights([planned for planned in runs if planned.skip is None])
     copied: set[tuple[str, str, str]] = set()
     if execution.dry_run and spec.copies_earlier:
         earlier = find_records(*spec.earlier_results)
@@ -259,8 +259,8 @@ def _check_devices(count: int, device: str) -> None:
         )
 
 
-def _check_shards(runs: Sequence[PlannedRun]) -> None:
-    """Check that every weight can be sharded.
+def _check_fsdp_weights(runs: Sequence[PlannedRun]) -> None:
+    """Check that fsdp can shard every weight.
 
     Raises:
         InputError: an encoding has a weight without dimensions.

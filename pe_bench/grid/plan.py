@@ -246,7 +246,7 @@ def _pair(
     """Return the encodings that fit a task's model, each with a reason to skip it or None."""
     fits = False
     with problems.collect(task.label):
-        check_task_fits(task, spec.device, spec.options.precision, spec.shards)
+        check_task_fits(task, spec.device, spec.options.precision, spec.weight_shards)
         fits = True
     pairs = []
     for encoding in encodings:

@@ -37,7 +37,7 @@ class GridSpec:
     committed: Sequence[Path] = ()
 
     @property
-    def shards(self) -> int:
+    def weight_shards(self) -> int:
         """Number of devices that the weights of a model are distributed over."""
         sharded = self.execution.together == "fsdp" and self.device == "cuda"
         return self.execution.devices if sharded else 1

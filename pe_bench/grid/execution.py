@@ -77,6 +77,6 @@ class ExecutionOptions:
             )
 
     @property
-    def together(self) -> "Strategy":
-        """The strategy of processes that train together."""
+    def resolved_strategy(self) -> "Strategy":
+        """Strategy of distributed training: ddp unless fsdp was chosen."""
         return "fsdp" if self.strategy == "fsdp" else "ddp"

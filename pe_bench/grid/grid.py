@@ -179,7 +179,7 @@ def prepare_grid(spec: GridSpec, describe: Describe | None = None) -> PreparedGr
     runs: Sequence[PlannedRun] = plan.runs
     if execution.shard:
         runs = _take_shard(spec, execution.shard, plan.runs, records)
-    if execution.together == "fsdp":
+    if execution.resolved_strategy == "fsdp":
         _check_fsdp_weights([planned for planned in runs if planned.skip is None])
     copied: set[tuple[str, str, str]] = set()
     if execution.dry_run and spec.copies_earlier:

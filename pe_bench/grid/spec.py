@@ -39,5 +39,5 @@ class GridSpec:
     @property
     def weight_shards(self) -> int:
         """Number of devices that the weights of a model are distributed over."""
-        sharded = self.execution.together == "fsdp" and self.device == "cuda"
+        sharded = self.execution.resolved_strategy == "fsdp" and self.device == "cuda"
         return self.execution.devices if sharded else 1

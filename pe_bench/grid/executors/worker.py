@@ -125,7 +125,7 @@ class Worker:
             execution = work.spec.execution
             if execution.devices > 1:
                 if self.ranks is None:
-                    self.ranks = RankProcesses(execution.devices, execution.together)
+                    self.ranks = RankProcesses(execution.devices, execution.resolved_strategy)
                 self.ranks.prepare(work, self.index)
                 run = replace(run, ranks=self.ranks)
             with showing(view), using_threads(work.threads):

@@ -274,7 +274,7 @@ def together(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(rank_processes, "Child", start)
     monkeypatch.setattr(rank_processes, "TCPStore", store)
     monkeypatch.setattr(rank_processes, "dist", dist)
-    monkeypatch.setattr(rank_processes, "NOTICE", 0.0)
+    monkeypatch.setattr(rank_processes, "DETECTION_SECONDS", 0.0)
     monkeypatch.setattr(rank_processes, "connect", lambda *given: made.connected.append(given))
     return made
 
@@ -359,7 +359,7 @@ def test_a_rank_that_ends_ends_this_process_unless_it_was_replaced(
         child.answers.put(answer)
     ranks._watch(child, 2)
     assert ranks.done.get_nowait() == child and ranks.done.empty()
-    assert child.ended == ["stopped"] and delays == [rank_processes.PATIENCE]
+    assert child.ended == ["stopped"] and delays == [rank_processes.FAILURE_TIMEOUT]
     reasons = ["process 2 of 3 failed, KeyError: 1", "process 2 of 3 was killed"]
     lost: list[Any] = []
     for reason in [] if replaced else reasons:

@@ -555,7 +555,7 @@ def test_an_orphan_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forked process keeps the file open, and there is no time for an orderly end."""
     parents = iter([7, 7, 1, 1])
     ended: list[int] = []
-    monkeypatch.setattr(worker_process, "LOOK", 0.0)
+    monkeypatch.setattr(worker_process, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(os, "getppid", lambda: next(parents))
     monkeypatch.setattr(os, "_exit", ended.append)
     life, forked = os.pipe()
@@ -751,7 +751,7 @@ def test_runs_are_executed_in_their_order(
     execution = ExecutionOptions(timeout=2.5)
     found = prepared(tmp_path, executor, names, execution=execution).run()
     assert executor.given == [["done busy", "to do 2", "to do 1"], ["done busy"], ["done busy"]]
-    assert alone == [5, 2.5, [["timed 1"]]] and naps == [grid.LOOK_AGAIN]
+    assert alone == [5, 2.5, [["timed 1"]]] and naps == [grid.RETRY_SECONDS]
     assert found == [
         Outcome("task without data", "skipped"),
         Outcome("timed 1", "done"),

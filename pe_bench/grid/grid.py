@@ -34,7 +34,7 @@ from pe_bench.system.files import SameFolder
 from pe_bench.system.locks import tell_holder
 from pe_bench.train.threads import threads_of_run
 
-LOOK_AGAIN = 2.0
+RETRY_SECONDS = 2.0
 """Seconds until a run that another process works on is tried again."""
 
 Describe = Callable[[Sequence[PlannedRun], Sequence[RunRecord]], list[str]]
@@ -109,7 +109,7 @@ class PreparedGrid:
                     busy = self._try_each(executor, waiting, display, folder)
                     if len(busy) == len(waiting):
                         display.wait([planned.run for planned in busy])
-                        sleep(LOOK_AGAIN)
+                        sleep(RETRY_SECONDS)
                     waiting = busy
         except KeyboardInterrupt:
             total = len(self.overview.finished) + len(self.overview.to_do)

@@ -21,7 +21,7 @@ from pe_bench.grid.spec import GridSpec
 from pe_bench.system.stopping import SIGNALS
 
 RETRIES = 3  # restarts of a dead worker; the new one resumes its run
-LOOK = 0.5  # seconds between two checks of the mailbox
+POLL_SECONDS = 0.5  # seconds between two checks of the mailbox
 
 
 class Cluster(Executor):
@@ -58,7 +58,7 @@ class Cluster(Executor):
         workers = {remote.remote(work, number, mailbox): number for number in range(len(runs))}
         self.pending = set(workers)
         while self.pending and relay.left:
-            ready, _ = ray.wait(list(self.pending), timeout=LOOK)
+            ready, _ = ray.wait(list(self.pending), timeout=POLL_SECONDS)
             with contextlib.suppress(ray.exceptions.RayError):  # messages may be lost
                 for number, answer in ray.get(mailbox.take.remote()):
                     yield from relay.hear(number, answer)

@@ -17,8 +17,8 @@ from pe_bench.system.stopping import LOST
 from pe_bench.train.process_group import TIMEOUT, ProcessGroup, Strategy, connect
 
 HOST = "127.0.0.1"
-NOTICE = 1.0  # seconds until the death of another process can be detected
-PATIENCE = 10.0  # seconds to wait for the failure of another process to occur in this one too
+DETECTION_SECONDS = 1.0  # seconds until the death of another process can be detected
+FAILURE_TIMEOUT = 10.0  # seconds to wait until another process's failure occurs in this one too
 
 
 class RankProcesses:
@@ -71,7 +71,7 @@ class RankProcesses:
             for _ in self.children:
                 self.done.get()
         except RuntimeError:  # for example, a lost connection
-            time.sleep(NOTICE)
+            time.sleep(DETECTION_SECONDS)
             if any(child.process.poll() is not None for child in self.children):
                 threading.Event().wait()  # the thread that watches the child ends this process
             self._end()
@@ -96,7 +96,7 @@ class RankProcesses:
                 self.done.put(child)
                 continue
             reason = f"{name} failed, {answer.reason}"
-            threading.Timer(PATIENCE, self._give_up, (child, reason)).start()
+            threading.Timer(FAILURE_TIMEOUT, self._give_up, (child, reason)).start()
         if child in self.children:
             self._give_up(child, child.died_of(name))
         child.stop()

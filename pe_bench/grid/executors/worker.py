@@ -27,7 +27,7 @@ from pe_bench.system import environment
 from pe_bench.system.console import Bar, View, showing, warn
 from pe_bench.train.threads import using_threads
 
-PAUSE = 0.3  # seconds between two messages about the same progress bar
+UPDATE_SECONDS = 0.3  # seconds between two messages about the same progress bar
 
 
 class Worker:
@@ -166,7 +166,7 @@ class _Telling(View):
 
     def moved(self, bar: Bar) -> None:
         now = time.monotonic()
-        if now - bar.shown >= PAUSE:
+        if now - bar.shown >= UPDATE_SECONDS:
             bar.shown = now
             self.worker.tell(Event(self.worker.index, bar))
 

@@ -24,8 +24,8 @@ from pe_bench.system.stopping import stopping_cleanly
 if TYPE_CHECKING:
     from pe_bench.grid.executors.work import Answer, Part, Work
 
-LOOK = 1.0  # seconds between two checks of the parent
-NOTICE = 0.1  # seconds until the end of the parent can be detected
+POLL_SECONDS = 1.0  # seconds between two checks of the parent
+DETECTION_SECONDS = 0.1  # seconds until the end of the parent can be detected
 
 
 def main(pipe: int, life: int, grace: float) -> None:
@@ -52,9 +52,9 @@ def _end_with(life: int, grace: float) -> None:
         grace: seconds that this process has to end by itself after the parent has asked.
     """
     parent = os.getppid()
-    while not select.select([life], [], [], LOOK)[0] and os.getppid() == parent:
+    while not select.select([life], [], [], POLL_SECONDS)[0] and os.getppid() == parent:
         pass
-    time.sleep(NOTICE)
+    time.sleep(DETECTION_SECONDS)
     if os.getppid() == parent:
         _thread.interrupt_main(signal.SIGTERM)
         time.sleep(grace)

@@ -29,7 +29,7 @@ from pe_bench.grid.executors import cluster, processes, rank_processes, worker, 
 from pe_bench.grid.executors.child import Child
 from pe_bench.grid.executors.cluster import Cluster
 from pe_bench.grid.executors.rank_processes import RankProcesses
-from pe_bench.grid.executors.work import PASSED, Event, Part, PartEnded, RunSpec, Work
+from pe_bench.grid.executors.work import FINISHED, Event, RankWork, RankWorkEnded, RunSpec, Work
 from pe_bench.grid.spec import GridSpec
 from pe_bench.runs.options import RunOptions
 from pe_bench.system.stopping import LOST, SIGNALS
@@ -152,18 +152,18 @@ def test_a_child_is_killed_at_the_deadline(child: Any, monkeypatch: pytest.Monke
 
 def test_a_worker_does_what_comes_through_its_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     class Echo:
-        def __init__(self, tell: Any) -> None:
-            self.tell = tell
+        def __init__(self, send: Any) -> None:
+            self.send = send
 
-        def say(self, text: str, error: bool) -> None:
-            self.tell((text, error))
+        def print_line(self, text: str, error: bool) -> None:
+            self.send((text, error))
 
-        def do(self, message: str) -> None:
+        def handle(self, message: str) -> None:
             if message == "end":
                 raise EOFError
             print(message, "\npart", end="")
             print(f"of {message}", file=sys.stderr)
-            self.tell(message)
+            self.send(message)
 
     class Proc:
         def __init__(self, path: str) -> None:
@@ -238,7 +238,7 @@ class Rank:
 
     def send(self, message: Any) -> None:
         self.sent.append(message)
-        self.answers.put(PartEnded())
+        self.answers.put(RankWorkEnded())
 
     def receive(self) -> Any:
         return self.answers.get()
@@ -299,7 +299,7 @@ def test_every_rank_gets_every_phase(together: SimpleNamespace) -> None:
     assert len(together.children) == 2
     for rank, child in enumerate(together.children, 1):
         group = ProcessGroup(rank, 3, "fsdp")
-        parts = [Part(work, index, phase, group, 4001) for index, phase in enumerate(phases, 4)]
+        parts = [RankWork(work, index, phase, group, 4001) for index, phase in enumerate(phases, 4)]
         assert child.sent == parts
         assert (child.grace, child.ended) == (0, [])
     assert ranks.done.empty()
@@ -319,7 +319,7 @@ def test_other_ranks_are_replaced_after_a_failure(
     with ranks.start(phase):
         pass
     assert len(together.children) == len(together.stores) == 2
-    assert together.children[1].sent == [Part(work, 0, phase, ProcessGroup(1, 2, "fsdp"), 4002)]
+    assert together.children[1].sent == [RankWork(work, 0, phase, ProcessGroup(1, 2, "fsdp"), 4002)]
 
 
 def test_without_a_connection_there_is_none_to_end(
@@ -354,7 +354,7 @@ def test_a_rank_that_ends_ends_this_process_unless_it_was_replaced(
     _, ranks = ranks_of(3)
     child: Any = Rank(0)
     ranks.children = [] if replaced else [child]
-    answers: list[Any] = ["a line", PartEnded(), PartEnded("KeyError: 1"), None]
+    answers: list[Any] = ["a line", RankWorkEnded(), RankWorkEnded("KeyError: 1"), None]
     for answer in answers:
         child.answers.put(answer)
     ranks._watch(child, 2)
@@ -471,7 +471,7 @@ def test_a_cluster_executes_runs_and_names_deaths(
         if number == 2:
             raise RayTaskError("Traceback\nModuleNotFoundError: pe_bench\n")
         if not died:
-            for answer in (Event(number, DONE), PASSED):
+            for answer in (Event(number, DONE), FINISHED):
                 mailbox.put.remote(number, answer)
 
     def make_work(runs: Any, spec: Any, threads: int, since: datetime) -> Any:
@@ -507,11 +507,11 @@ def test_a_worker_of_a_cluster_answers_into_the_mailbox(
     ray: FakeRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Echo:
-        tell: Any = None
+        send: Any = None
 
-        def do(self, work: Any) -> None:
-            self.tell(f"{work} begins")
-            self.tell(f"{work} ends")
+        def handle(self, work: Any) -> None:
+            self.send(f"{work} begins")
+            self.send(f"{work} ends")
 
     monkeypatch.setattr(cluster, "_worker", Echo)
     mailbox = cluster._Mailbox()

@@ -17,12 +17,12 @@ from pe_bench.grid.executors import execute_run, processes, serial
 from pe_bench.grid.executors import worker as worker_module
 from pe_bench.grid.executors.relay import Relay
 from pe_bench.grid.executors.work import (
-    PASSED,
+    FINISHED,
     Answer,
     Event,
     Line,
-    Part,
-    PartEnded,
+    RankWork,
+    RankWorkEnded,
     RunSpec,
     SavingFailed,
     Work,
@@ -74,7 +74,7 @@ def relay(count: int) -> tuple[Any, Shown, list[Any]]:
 def test_the_worker_of_a_run_speaks_about_it() -> None:
     heard, shown, runs = relay(2)
     bar = Bar("train", 9)
-    assert heard.hear("a", Event(0, "begins")) == heard.hear("a", PASSED) == []
+    assert heard.hear("a", Event(0, "begins")) == heard.hear("a", FINISHED) == []
     for done, closed in ((1, False), (2, False), (3, True)):
         moved = Bar("train", 9)  # each message has a copy
         moved.done, moved.closed = done, closed
@@ -129,7 +129,7 @@ def test_bars_are_told_at_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Answer] = []
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    view = worker_module._Telling(Worker(told.append))
+    view = worker_module._Sending(Worker(told.append))
     bar = Bar("train", 9)  # shown at 100 s
     for seconds, messages in ((0.1, 0), (0.35, 1), (0.6, 1), (0.7, 2)):
         now = 100 + seconds
@@ -144,26 +144,26 @@ def test_a_worker_tries_every_run(tmp_path: Path) -> None:
 
     class Tries(Worker):
         def _run(self, work: Work) -> Outcome:
-            self.say("before", True)
+            self.print_line("before", True)
             if self.index == 1:
                 raise Busy
             if self.index == 3:
                 raise SavingError("the disk is full")
             if self.index == 0:
                 self._begin()
-                self.say("while", False)
+                self.print_line("while", False)
             return DONE
 
     specs = tuple(RunSpec("nope", "mqar", seed, "folder") for seed in range(4))
     spec: Any = None
     work = Work(spec, specs, 1, datetime.now(UTC), tmp_path)
-    Tries(told.append).do(work)
+    Tries(told.append).handle(work)
     first = [Event(0, "begins"), Event(0, Line("while", False)), Event(0, Line("before", True))]
     third = [Event(2, Line("before", True)), Event(2, DONE)]
     assert told == [*first, Event(0, DONE), *third, SavingFailed("the disk is full")]
     told.clear()
-    Tries(told.append).do(Work(spec, specs[:2], 1, work.since, tmp_path))
-    assert told == [*first, Event(0, DONE), PASSED]
+    Tries(told.append).handle(Work(spec, specs[:2], 1, work.since, tmp_path))
+    assert told == [*first, Event(0, DONE), FINISHED]
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ def test_a_worker_executes_a_run(work: Work, devices: int, monkeypatch: pytest.M
         together = ExecutionOptions(timeout=2.5, devices=devices, strategy="fsdp")
         work = replace(work, spec=replace(work.spec, execution=together))
     told: list[Answer] = []
-    Worker(told.append).do(work)
+    Worker(told.append).handle(work)
     title = "mid in there on cpu: nope, mqar, 3"
     assert told[:4] == [
         Event(0, "begins"),
@@ -255,7 +255,7 @@ def test_a_worker_executes_a_run(work: Work, devices: int, monkeypatch: pytest.M
     ]
     second: Any = told[-2]  # of other code
     assert (second.index, second.what.title) == (1, "rope · mqar · seed 4")
-    assert second.what.status == "failed" and told[-1] == PASSED
+    assert second.what.status == "failed" and told[-1] == FINISHED
 
 
 def test_what_a_worker_cannot_execute_has_an_outcome(
@@ -301,10 +301,12 @@ def test_a_rank_trains_its_part(work: Work, monkeypatch: pytest.MonkeyPatch) -> 
     group = ProcessGroup(1, 2)
     phases: Any = ("whole", "broken")
     for phase in phases:
-        worker.do(Part(work, 1, phase, group, 77))
+        worker.handle(RankWork(work, 1, phase, group, 77))
     joined = (group, "cuda", 77)
     assert followed == [joined, ("task", "whole", group), joined, ("task", "broken", group)]
-    assert told[0] == PartEnded() and told[1].reason.startswith("ZeroDivisionError: in a rank (")
+    assert told[0] == RankWorkEnded() and told[1].reason.startswith(
+        "ZeroDivisionError: in a rank ("
+    )
 
 
 class Ends:
@@ -344,9 +346,9 @@ def test_baselines_follow_a_run_that_is_done(
 def test_a_worker_that_dies_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first worker has one run, the second dies in its run, the third has the rest."""
     scripts: list[list[Any]] = [
-        [Event(0, "begins"), Event(0, DONE), PASSED],
+        [Event(0, "begins"), Event(0, DONE), FINISHED],
         [Event(1, "begins"), None],
-        [Event(2, "begins"), Event(2, DONE), PASSED],
+        [Event(2, "begins"), Event(2, DONE), FINISHED],
     ]
 
     class Child:

@@ -117,11 +117,11 @@ def _work(work: Work, number: int, mailbox: Any) -> None:
     worker = _worker()
     last: list[Any] = []
 
-    def tell(answer: Answer) -> None:
+    def send(answer: Answer) -> None:
         last[:] = [mailbox.put.remote(number, answer)]
 
-    worker.tell = tell
-    worker.do(work)
+    worker.send = send
+    worker.handle(work)
     ray = importlib.import_module("ray")
     ray.get(last)  # when this function returns, all answers are in the mailbox
 

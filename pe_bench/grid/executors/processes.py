@@ -10,7 +10,7 @@ from pe_bench.grid.display import Display
 from pe_bench.grid.executors.child import Child
 from pe_bench.grid.executors.executor import Ended, Executor
 from pe_bench.grid.executors.relay import Relay
-from pe_bench.grid.executors.work import PASSED, RunSpec, Work
+from pe_bench.grid.executors.work import FINISHED, RunSpec, Work
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.spec import GridSpec
 
@@ -46,7 +46,7 @@ class Processes(Executor):
         while busy:
             for worker in _readable(busy):
                 answer = worker.receive()
-                if answer == PASSED:
+                if answer == FINISHED:
                     busy.remove(worker)
                 elif answer is not None:
                     yield from relay.hear(worker, answer)

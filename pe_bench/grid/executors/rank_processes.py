@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
 from pe_bench.grid.executors.child import Child
-from pe_bench.grid.executors.work import Part, PartEnded, Work
+from pe_bench.grid.executors.work import RankWork, RankWorkEnded, Work
 from pe_bench.runs.distributed import PhaseMessage
 from pe_bench.system.stopping import LOST
 from pe_bench.train.process_group import TIMEOUT, ProcessGroup, Strategy, connect
@@ -64,7 +64,7 @@ class RankProcesses:
                 self._start_process()
             for rank, child in enumerate(self.children, 1):
                 group = ProcessGroup(rank, self.devices, self.strategy)
-                child.send(Part(self.work, self.index, phase, group, self.store.port))
+                child.send(RankWork(self.work, self.index, phase, group, self.store.port))
             if not dist.is_initialized():
                 connect(first, self.work.spec.device, self.store)
             yield first
@@ -90,7 +90,7 @@ class RankProcesses:
         """Receive messages of a process until it ends, and ignore its output."""
         name = f"process {number} of {self.devices}"
         for answer in iter(child.receive, None):
-            if not isinstance(answer, PartEnded):
+            if not isinstance(answer, RankWorkEnded):
                 continue
             if not answer.reason:
                 self.done.put(child)

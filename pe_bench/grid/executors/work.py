@@ -51,7 +51,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Part:
+class RankWork:
     """A training phase of a run, for a process that trains it together with others.
 
     Attributes:
@@ -70,8 +70,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class PartEnded:
-    """Message of a process that has trained its part, or has failed for a reason."""
+class RankWorkEnded:
+    """Message of a process that has trained its phase, or has failed for a reason."""
 
     reason: str = ""
 
@@ -104,7 +104,7 @@ class SavingFailed:
     sentence: str
 
 
-PASSED: Literal["passed"] = "passed"
+FINISHED: Literal["finished"] = "finished"
 """Message of a worker that has tried every run."""
 
-Answer = Event | SavingFailed | PartEnded | Literal["passed"]
+Answer = Event | SavingFailed | RankWorkEnded | Literal["finished"]

@@ -11,12 +11,12 @@ from pe_bench.errors import CRASHES, ChangedError, InputError, SavingError, desc
 from pe_bench.grid.executors.execute_run import execute_run
 from pe_bench.grid.executors.rank_processes import RankProcesses, join
 from pe_bench.grid.executors.work import (
-    PASSED,
+    FINISHED,
     Answer,
     Event,
     Line,
-    Part,
-    PartEnded,
+    RankWork,
+    RankWorkEnded,
     SavingFailed,
     Work,
 )
@@ -34,21 +34,21 @@ class Worker:
     """Worker that executes the runs that no other worker is working on.
 
     Args:
-        tell: function that receives the messages about the runs.
+        send: function that receives the messages about the runs.
     """
 
-    def __init__(self, tell: Callable[[Answer], None]) -> None:
-        self.tell = tell
+    def __init__(self, send: Callable[[Answer], None]) -> None:
+        self.send = send
         self.factories: dict[str, RunFactory] = {}
         self.ranks: RankProcesses | None = None
         self.index = 0  # index of the run that lines are about
         self.begun = False
         self.early: list[Line] = []  # printed before the run has begun
 
-    def do(self, message: Work | Part) -> None:
-        """Execute the message of another process."""
-        if isinstance(message, Part):
-            self.tell(self.train_part(message))
+    def handle(self, message: Work | RankWork) -> None:
+        """Do the work in a message of another process."""
+        if isinstance(message, RankWork):
+            self.send(self.train_rank(message))
         else:
             self.work(message)
 
@@ -62,29 +62,29 @@ class Worker:
             except Busy:
                 continue
             except SavingError as error:
-                self.tell(SavingFailed(str(error)))
+                self.send(SavingFailed(str(error)))
                 return
             for line in self.early:
-                self.tell(Event(self.index, line))
-            self.tell(Event(self.index, outcome))
-        self.tell(PASSED)
+                self.send(Event(self.index, line))
+            self.send(Event(self.index, outcome))
+        self.send(FINISHED)
 
-    def train_part(self, part: Part) -> PartEnded:
+    def train_rank(self, message: RankWork) -> RankWorkEnded:
         """Train a phase together with the first rank."""
         try:
-            with showing(_Silent()), using_threads(part.work.threads):
-                run = self.prepare(part.work, part.index)
-                join(part.group, run.device, part.port)
-                run.phases.follow(run.resolved, part.phase, part.group)
+            with showing(_Silent()), using_threads(message.work.threads):
+                run = self.prepare(message.work, message.index)
+                join(message.group, run.device, message.port)
+                run.phases.follow(run.resolved, message.phase, message.group)
         except CRASHES as error:
-            return PartEnded(describe_error(error))
-        return PartEnded()
+            return RankWorkEnded(describe_error(error))
+        return RankWorkEnded()
 
-    def say(self, text: str, error: bool) -> None:
+    def print_line(self, text: str, error: bool) -> None:
         """Pass on a line, or keep it until the run begins."""
         line = Line(text, error)
         if self.begun:
-            self.tell(Event(self.index, line))
+            self.send(Event(self.index, line))
         else:
             self.early.append(line)
 
@@ -117,7 +117,7 @@ class Worker:
         """Execute the current run and return its outcome."""
         spec = work.runs[self.index]
         title = f"{spec.encoding} · {spec.task} · seed {spec.seed}"
-        view = _Telling(self)
+        view = _Sending(self)
         try:
             with showing(_Silent()):  # the command has already printed these lines
                 run = self.prepare(work, self.index)
@@ -140,7 +140,7 @@ class Worker:
 
     def _begin(self) -> None:
         self.begun = True
-        self.tell(Event(self.index, "begins"))
+        self.send(Event(self.index, "begins"))
 
 
 class _Silent(View):
@@ -154,7 +154,7 @@ class _Silent(View):
         pass
 
 
-class _Telling(View):
+class _Sending(View):
     """View that sends the lines and bars of a worker's run to the command."""
 
     def __init__(self, worker: Worker) -> None:
@@ -162,13 +162,13 @@ class _Telling(View):
         self.worker = worker
 
     def line(self, text: str, *, error: bool = False) -> None:
-        self.worker.say(text, error)
+        self.worker.print_line(text, error)
 
     def moved(self, bar: Bar) -> None:
         now = time.monotonic()
         if now - bar.shown >= UPDATE_SECONDS:
             bar.shown = now
-            self.worker.tell(Event(self.worker.index, bar))
+            self.worker.send(Event(self.worker.index, bar))
 
     def closed(self, bar: Bar) -> None:
-        self.worker.tell(Event(self.worker.index, bar))
+        self.worker.send(Event(self.worker.index, bar))

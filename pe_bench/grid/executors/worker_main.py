@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from pe_bench.system.stopping import stopping_cleanly
 
 if TYPE_CHECKING:
-    from pe_bench.grid.executors.work import Answer, Part, Work
+    from pe_bench.grid.executors.work import Answer, RankWork, Work
 
 POLL_SECONDS = 1.0  # seconds between two checks of the parent
 DETECTION_SECONDS = 0.1  # seconds until the end of the parent can be detected
@@ -32,15 +32,15 @@ def main(pipe: int, life: int, grace: float) -> None:
     """Do the work that comes through a pipe, until the pipe ends."""
     with stopping_cleanly(), contextlib.suppress(KeyboardInterrupt, EOFError, BrokenPipeError):
         threading.Thread(target=_end_with, args=(life, grace), daemon=True).start()
-        _be_first_without_memory()
+        _prefer_for_oom_kill()
         from pe_bench.grid.executors.worker import Worker  # takes seconds
 
-        channel: Connection[Answer, Work | Part] = Connection(pipe)
+        channel: Connection[Answer, Work | RankWork] = Connection(pipe)
         worker = Worker(channel.send)
-        sys.stdout = _Lines(worker.say, error=False)
-        sys.stderr = _Lines(worker.say, error=True)
+        sys.stdout = _Lines(worker.print_line, error=False)
+        sys.stderr = _Lines(worker.print_line, error=True)
         while True:
-            worker.do(channel.recv())
+            worker.handle(channel.recv())
 
 
 def _end_with(life: int, grace: float) -> None:
@@ -61,7 +61,7 @@ def _end_with(life: int, grace: float) -> None:
     os._exit(128 + signal.SIGTERM)  # safe: files are complete at any moment
 
 
-def _be_first_without_memory() -> None:
+def _prefer_for_oom_kill() -> None:
     """Let Linux kill this process before its parent if memory runs out."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
@@ -70,15 +70,15 @@ def _be_first_without_memory() -> None:
 class _Lines(io.TextIOBase):
     """Stream that forwards printed lines, for example of a plugin."""
 
-    def __init__(self, say: Callable[[str, bool], None], *, error: bool) -> None:
-        self.say = say
+    def __init__(self, print_line: Callable[[str, bool], None], *, error: bool) -> None:
+        self.print_line = print_line
         self.error = error
         self.rest = ""
 
     def write(self, text: str) -> int:
         *lines, self.rest = f"{self.rest}{text}".split("\n")
         for line in lines:
-            self.say(line, self.error)
+            self.print_line(line, self.error)
         return len(text)
 
 

@@ -128,7 +128,7 @@ def test_costs_that_cannot_be_measured(
     assert any(line.startswith("nope: costs: ZeroDivisionError: division") for line in lines)
 
 
-REACHES = {
+SHORTCUT_SCORES = {
     "copying": [
         ShortcutScore("copy", "3-gram table", 0.256, NAN),
         ShortcutScore("copy", "last", 0.1, 0.5),
@@ -154,8 +154,8 @@ def test_the_table_of_tasks(
     monkeypatch.setattr(tasks, "CHECKS", {**CHECKS, "shortcuts": first})
     monkeypatch.setattr(tasks, "examine", examine)
     monkeypatch.setattr(TaskSubject, "make", lambda _: None)
-    reaches = property(lambda self: REACHES[self.plugin.label])
-    monkeypatch.setattr(TaskSubject, "reaches", reaches)
+    shortcut_scores = property(lambda self: SHORTCUT_SCORES[self.plugin.label])
+    monkeypatch.setattr(TaskSubject, "shortcut_scores", shortcut_scores)
     assert not table.check_tasks(["copying", "mqar", "passkey"], verbose=verbose)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:5] == [

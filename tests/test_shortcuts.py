@@ -191,24 +191,24 @@ TOYS: dict[str, tuple[type[Rows], str, set[str]]] = {
 @pytest.mark.parametrize("name", some_slow(TOYS, ["last", "candidate", "3-tokens"]))
 def test_each_kind_is_found_where_it_is(name: str, tmp_path: Path) -> None:
     cls, shortcut, halfway = TOYS[name]
-    reaches = search(make_task(cls, tmp_path))
-    assert {reach.name for reach in reaches if reach.most >= HALFWAY} == halfway
-    (best,) = strongest(reaches)
+    scores = search(make_task(cls, tmp_path))
+    assert {score.name for score in scores if score.most >= HALFWAY} == halfway
+    (best,) = strongest(scores)
     assert (best.subset, best.shortcut) == ("", shortcut)
     assert best.most == pytest.approx(1, abs=0.12)
     if shortcut in TABLES:
         shorter = TABLES[: TABLES.index(shortcut)]
-        assert all(reach.most < HALFWAY for reach in reaches if reach.shortcut in shorter)
+        assert all(score.most < HALFWAY for score in scores if score.shortcut in shorter)
 
 
 def test_an_honest_task_has_none(tmp_path: Path) -> None:
-    reaches = search(make_task(Honest, tmp_path))
-    assert {reach.shortcut for reach in reaches} == {
+    scores = search(make_task(Honest, tmp_path))
+    assert {score.shortcut for score in scores} == {
         *(CONSTANT, LAST, POSITION, FROM_END, CANDIDATE),
         *TABLES,
     }
-    assert max(reach.most for reach in reaches) < 0.2
-    assert find_problem(reaches, [], default=True) is None
+    assert max(score.most for score in scores) < 0.2
+    assert find_problem(scores, [], default=True) is None
 
 
 class Sums(LengthGeneralizationTask):
@@ -279,22 +279,22 @@ class Needles(LengthGeneralizationTask):
         return [Turn([*prompt.tolist(), int(key)], answers)]
 
 
-def by_subset(reaches: Sequence[ShortcutScore]) -> dict[str, tuple[str, int, int]]:
+def by_subset(scores: Sequence[ShortcutScore]) -> dict[str, tuple[str, int, int]]:
     """Return the strongest shortcut of each subset and how far it comes, in per cent."""
-    found = strongest(reaches)
+    found = strongest(scores)
     return {r.subset: (r.shortcut, round(100 * r.inside), round(100 * r.outside)) for r in found}
 
 
 def test_sums_that_three_numbers_tell(tmp_path: Path) -> None:
     """A table of 4-grams predicts both rules of an earlier version of `posgen`."""
-    reaches = search(make_task(Sums, tmp_path))
-    found = by_subset(reaches)
+    scores = search(make_task(Sums, tmp_path))
+    found = by_subset(scores)
     assert {shortcut for shortcut, _, _ in found.values()} == {"4-gram table"}
     assert min(inside for _, inside, _ in found.values()) > 95
     assert min(outside for _, _, outside in found.values()) > 95
-    trigram = [reach.most for reach in reaches if reach.shortcut in TABLES[:2]]
+    trigram = [score.most for score in scores if score.shortcut in TABLES[:2]]
     assert max(trigram) < 0.1
-    wrong = find_problem(reaches, [], default=True) or ""
+    wrong = find_problem(scores, [], default=True) or ""
     assert "n-gram table of recurrent (" in wrong and "n-gram table of chain (" in wrong
 
 
@@ -361,9 +361,9 @@ class Losses(Task):
 
 
 def test_of_a_loss_the_first_table_is_chance_and_nothing_the_ceiling() -> None:
-    (reach,) = search(Losses(TaskContext()))
-    assert reach.shortcut == "bigram table" and reach.outside == 0.25
-    assert np.isnan(reach.inside) and reach.most == 0.25
+    (score,) = search(Losses(TaskContext()))
+    assert score.shortcut == "bigram table" and score.outside == 0.25
+    assert np.isnan(score.inside) and score.most == 0.25
 
 
 def test_what_has_no_ceiling_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -233,7 +233,7 @@ def test_an_evaluation_is_small_and_a_search_is_not(
     monkeypatch.setattr(task_subject, "search", lambda task: task)
     plugin = plugins.load("task", spec, "quick")
     subject = TaskSubject(plugin, tmp_path)
-    found: Any = (subject.task, subject.reaches)
+    found: Any = (subject.task, subject.shortcut_scores)
     small = plugin.cls.check_options["samples"]
     if plugin.options:
         assert [task.samples for task in found] == [7, 7]

@@ -83,12 +83,12 @@ def search(task: Task) -> list[ShortcutScore]:
     return found
 
 
-def strongest(reaches: Sequence[ShortcutScore]) -> list[ShortcutScore]:
+def strongest(scores: Sequence[ShortcutScore]) -> list[ShortcutScore]:
     """Return the shortcut with the highest score for each subset; for ties the first one."""
     found: dict[str, ShortcutScore] = {}
-    for reach in reaches:
-        if reach.subset not in found or reach.most > found[reach.subset].most:
-            found[reach.subset] = reach
+    for score in scores:
+        if score.subset not in found or score.most > found[score.subset].most:
+            found[score.subset] = score
     return [*found.values()]
 
 
@@ -101,21 +101,21 @@ def explained(cls: type[Task]) -> dict[str, str]:
 
 
 def find_problem(
-    reaches: Iterable[ShortcutScore], reasons: Collection[str], *, default: bool
+    scores: Iterable[ShortcutScore], reasons: Collection[str], *, default: bool
 ) -> str | None:
     """Return the problem of a task with these shortcuts in one sentence, or None.
 
     Args:
-        reaches: scores of all shortcuts.
+        scores: scores of all shortcuts.
         reasons: names of the shortcuts that the task explains.
         default: whether the task has the options that its docstring describes. Then every
             explained shortcut must exist.
     """
     halfway: dict[str, ShortcutScore] = {}  # the highest score, by the name in a docstring
-    for reach in sorted(reaches, key=lambda reach: reach.most, reverse=True):
-        if reach.most >= HALFWAY:
-            halfway.setdefault(reach.name, reach)
-    bare = [f"{name} ({describe(reach)})" for name, reach in halfway.items() if name not in reasons]
+    for score in sorted(scores, key=lambda score: score.most, reverse=True):
+        if score.most >= HALFWAY:
+            halfway.setdefault(score.name, score)
+    bare = [f"{name} ({describe(score)})" for name, score in halfway.items() if name not in reasons]
     if bare:
         return (
             f"shortcuts come at least halfway from chance to the ceiling: {', '.join(bare)}; "
@@ -130,13 +130,13 @@ def find_problem(
     return None
 
 
-def describe(reach: ShortcutScore) -> str:
+def describe(score: ShortcutScore) -> str:
     """Return the score of a shortcut in words: "12 % in distribution, 3 % out of it"."""
     parts = []
-    if not math.isnan(reach.inside):
-        parts.append(f"{100 * reach.inside:.0f} % in distribution")
-    if not math.isnan(reach.outside):
-        parts.append(f"{100 * reach.outside:.0f} %{' out of it' if parts else ''}")
+    if not math.isnan(score.inside):
+        parts.append(f"{100 * score.inside:.0f} % in distribution")
+    if not math.isnan(score.outside):
+        parts.append(f"{100 * score.outside:.0f} %{' out of it' if parts else ''}")
     return ", ".join(parts)
 
 

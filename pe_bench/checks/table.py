@@ -122,7 +122,7 @@ def check_tasks(specs: Sequence[str], *, verbose: bool = False) -> bool:
     info("")
     _print_legend({name: _first_line(check) for name, check in checks.items()})
     searched = {
-        label: subject.reaches
+        label: subject.shortcut_scores
         for label, subject in subjects.items()
         if findings[label]["shortcuts"].status in ("ok", "FAIL")
     }
@@ -137,10 +137,10 @@ def check_tasks(specs: Sequence[str], *, verbose: bool = False) -> bool:
 def _print_shortcuts(searched: Mapping[str, Sequence[ShortcutScore]], *, verbose: bool) -> None:
     """Print the score of each task's strongest shortcut, or of all shortcuts if `verbose`."""
     rows = []
-    for label, reaches in searched.items():
-        for reach in reaches if verbose else strongest(reaches):
-            name = f"{label} {reach.subset}".rstrip()
-            rows.append([name, reach.shortcut, _percent(reach.inside), _percent(reach.outside)])
+    for label, scores in searched.items():
+        for score in scores if verbose else strongest(scores):
+            name = f"{label} {score.subset}".rstrip()
+            rows.append([name, score.shortcut, _percent(score.inside), _percent(score.outside)])
     header = ["", "shortcuts" if verbose else "strongest shortcut", "ID", "OOD"]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     for row in [header, *rows]:

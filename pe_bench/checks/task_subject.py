@@ -87,7 +87,7 @@ class TaskSubject:
         return _make(self.plugin, self.cache)
 
     @cached_property
-    def reaches(self) -> list[ShortcutScore]:
+    def shortcut_scores(self) -> list[ShortcutScore]:
         """The score of each shortcut, on the same number of items as in a run.
 
         Raises:

@@ -184,7 +184,7 @@ def scores(subject: TaskSubject) -> str | None:
 def shortcuts(subject: TaskSubject) -> str | None:
     """Every shortcut that comes halfway from chance to the ceiling is explained."""
     reasons = explained(subject.plugin.cls)
-    return find_problem(subject.reaches, reasons, default=not subject.plugin.options)
+    return find_problem(subject.shortcut_scores, reasons, default=not subject.plugin.options)
 
 
 CHECKS: dict[str, Callable[[TaskSubject], str | None]] = {

@@ -171,7 +171,7 @@ def scores(subject: TaskSubject) -> str | None:
     rows = {}
     for row in [*subject.rows, *subject.task.summarize(subject.rows)]:
         rows[RowKey(row.subset, row.metric, row.length, row.second_axis)] = row.value
-    kept = [cell for observed in subject.observed.values() for cell in observed.items]
+    kept = [point for observed in subject.observed.values() for point in observed.items]
     for key, value in recompute(kept).items():
         name = f"{key.metric} of {key.subset}"
         if key not in rows:

@@ -157,7 +157,7 @@ def find_numbers(claim: Claim, results: Results, encodings: Any, place: Any) -> 
         return [p_values[name] for name in names(encodings, [*p_values])]
     headline = f"{table.headline.subset} {table.headline.metric}"
     subset, metric, *axes = (place or headline).split()
-    rows = table.tidy[(table.tidy["subset"] == subset) & (table.tidy["metric"] == metric)]
+    rows = table.means[(table.means["subset"] == subset) & (table.means["metric"] == metric)]
     rows = at_place(rows, axes)
     numbers = dict(zip(rows["encoding"], rows["mean"].astype(float), strict=True))
     assert len(numbers) == len(rows), f"several numbers at '{place}': {claim.text}"

@@ -477,7 +477,7 @@ def test_cost_is_drawn_against_quality_and_no_name_is_on_another(report: Path) -
     tables = read_tables(report)
     (timed,) = (table for table in tables if table.about.measures_time)
     (quality,) = find_quality(timed, tables)
-    timed, quality = (replace(one, tidy=one.tidy.assign(mean=1.0)) for one in (timed, quality))
+    timed, quality = (replace(one, means=one.means.assign(mean=1.0)) for one in (timed, quality))
     figure = draw_tradeoff(timed, [quality])  # both encodings are at one place
     (axis,) = (axis for axis in figure.axes if axis.get_visible())
     names = [text for text in axis.texts if text.get_text() in quality.encodings]

@@ -198,7 +198,7 @@ def test_selected_tables_have_the_chosen_encodings_only(tmp_path: Path) -> None:
     put_seeds(tmp_path, "far", [20, 22])
     (table,) = select_tables(read_tables(tmp_path), encodings=["rope"])
     assert table.encodings == ["rope"]
-    for numbers in (table.rows, table.tidy):
+    for numbers in (table.rows, table.means):
         assert {*numbers["encoding"]} == {"rope"}
 
 

@@ -94,7 +94,7 @@ def test_the_sentences_on_perplexity(page: ModuleType) -> None:
         assert table.learned("nope") == 0
         means = table.ranking.means
         assert sorted(means, key=lambda name: means[name])[:2] == ["alibi", "fire"]
-        references = table.tidy[table.tidy["encoding"] == "unigram table"]
+        references = table.means[table.means["encoding"] == "unigram table"]
         place = (table.headline.subset, table.headline.metric)
         (unigram,) = references[
             (references["subset"] == place[0])

@@ -498,7 +498,7 @@ def test_what_the_page_says_about_the_size_of_states(page: ModuleType) -> None:
 
 @pytest.mark.slow
 def test_the_verdicts_on_efficiency_follow_from_the_quartiles(page: ModuleType) -> None:
-    tables = {t.about.preset: t.tidy for t in read_tables(page.ROOT / "results" / "efficiency")}
+    tables = {t.about.preset: t.means for t in read_tables(page.ROOT / "results" / "efficiency")}
 
     def quartiles(place: tuple[str, str, str, int], name: str) -> tuple[float, float]:
         preset, subset, metric, length = place

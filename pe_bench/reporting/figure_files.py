@@ -158,7 +158,7 @@ def stamp_of(shown: Sequence[Table], reference: str = "") -> str:
         members = [(record.encoding, record.seed, record.adaptation) for record in one.records]
         about = [one.heading, members, styles_of(one.records), one.about.to_json()]
         digest.update(json.dumps(about, default=str).encode())
-        digest.update(one.tidy.to_csv().encode())
+        digest.update(one.means.to_csv().encode())
         digest.update(repr(one.learning_curves).encode())
     return f"pe-bench {digest.hexdigest()}"
 

@@ -263,7 +263,7 @@ def _make_frame(lines: Sequence[Sequence[str]], source: str) -> pd.DataFrame:
         raise InputError(f"cannot read {source} ({error}): remove the damaged file") from None
 
 
-def tidy(rows: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
+def compute_means(rows: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
     """Return the means of encodings and of baselines in one frame, see `mean_over_seeds`.
 
     Args:

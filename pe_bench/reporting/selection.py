@@ -100,8 +100,8 @@ def restrict(table: Table, labels: Sequence[str]) -> Table | None:
     if not records:
         return None
     rows = table.rows[table.rows["encoding"].isin(labels)]
-    tidy = table.tidy[table.tidy["baseline"] | table.tidy["encoding"].isin(labels)]
-    return replace(table, records=records, rows=rows, tidy=tidy)
+    means = table.means[table.means["baseline"] | table.means["encoding"].isin(labels)]
+    return replace(table, records=records, rows=rows, means=means)
 
 
 def labels_of(specs: Sequence[str], tables: Sequence[Table]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from pe_bench.reporting.degradation import DEGRADATION, add_degradation, describe_degradation
-from pe_bench.reporting.frames import finished_runs, read_baselines, read_rows, tidy
+from pe_bench.reporting.frames import compute_means, finished_runs, read_baselines, read_rows
 from pe_bench.reporting.incomplete import mark_incomplete
 from pe_bench.reporting.ranking import Ranking
 from pe_bench.results.identity import flatten_settings
@@ -39,13 +39,14 @@ class Table:
     Attributes:
         records: one per encoding and seed.
         rows: the numbers of all records, with those that `degradation.add_degradation` adds.
-        tidy: one row per encoding or baseline and number, see `frames.tidy`.
+        means: one row per encoding or baseline and number, averaged over seeds, see
+            `frames.compute_means`.
         differences: settings that distinguish it from other tables with the same title.
     """
 
     records: tuple[RunRecord, ...]
     rows: pd.DataFrame
-    tidy: pd.DataFrame
+    means: pd.DataFrame
     differences: Mapping[str, Any] = field(default_factory=dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -174,12 +175,12 @@ class Table:
     @cached_property
     def scores(self) -> pd.DataFrame:
         """The means of encodings."""
-        return self.tidy[~self.tidy["baseline"]].drop(columns="baseline")
+        return self.means[~self.means["baseline"]].drop(columns="baseline")
 
     @cached_property
     def baselines(self) -> pd.DataFrame:
         """The means of baselines, such as guessing; may be empty."""
-        return self.tidy[self.tidy["baseline"]].drop(columns="baseline")
+        return self.means[self.means["baseline"]].drop(columns="baseline")
 
     @cached_property
     def has_seeds(self) -> bool:
@@ -289,7 +290,7 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
     for group in groups.values():
         rows = mark_incomplete(read_rows(group), group)
         rows = add_degradation(rows, group)
-        tables.append(Table(tuple(group), rows, tidy(rows, read_baselines(group[0]))))
+        tables.append(Table(tuple(group), rows, compute_means(rows, read_baselines(group[0]))))
     tables.sort(key=lambda table: (table.title, table.about.settings_digest))
     return [replace(table, differences=_differences(table, tables)) for table in tables]
 

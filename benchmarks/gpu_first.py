@@ -418,7 +418,7 @@ def repeated(bench: Bench) -> Iterator[Row]:
 def profile(bench: Bench) -> Iterator[Row]:
     """Where does the time of a step of `perplexity small` go, and how idle are small models?"""
     if not bench.cuda:
-        yield Row("share of elementwise kernels", "a third", "needs CUDA")
+        yield Row("fraction of elementwise kernels", "a third", "needs CUDA")
         return
     for what, step in (("perplexity small", Step(bench, "rope")), ("copying small", _small(bench))):
         for _ in range(3):

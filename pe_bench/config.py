@@ -206,7 +206,7 @@ class AdaptConfig(TrainConfig):
     |---|---|
     | full | all |
     | encoding | parameters of the encoding |
-    | lora | low-rank changes of `targets` (Hu et al. 2022, arXiv 2106.09685) |
+    | lora | low-rank updates of `targets` (Hu et al. 2022, arXiv 2106.09685) |
     | encoding+lora | both |
     | longlora | both, embeddings, norms; with shifted sparse attention |
     | none | only those of `also` |
@@ -261,5 +261,5 @@ class AdaptConfig(TrainConfig):
 
     @property
     def low_rank(self) -> bool:
-        """Whether low-rank changes of projections are trained."""
+        """Whether low-rank updates of projections are trained."""
         return "lora" in self.method

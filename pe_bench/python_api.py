@@ -33,7 +33,7 @@ def load_encoding(spec: str) -> "MakeEncoding":
     return make
 
 
-def put_encoding(llama: Any, spec: str) -> "PeBenchForCausalLM":
+def put_encoding(model: Any, spec: str) -> "PeBenchForCausalLM":
     """Return a Llama, or another model of transformers, with another encoding.
 
     The result shares the parameters of the given model, and has the initial parameters of the
@@ -46,7 +46,7 @@ def put_encoding(llama: Any, spec: str) -> "PeBenchForCausalLM":
     encoding replaces them, without `wpe`, and changes the logits until the model is trained.
 
     Args:
-        llama: `LlamaForCausalLM`, or a model of another family that `open_checkpoint` supports,
+        model: `LlamaForCausalLM`, or a model of another family that `open_checkpoint` supports,
             such as `Qwen3ForCausalLM`, `Olmo2ForCausalLM` or `GPT2LMHeadModel`.
         spec: spec of the encoding, as on the command line.
 
@@ -56,7 +56,7 @@ def put_encoding(llama: Any, spec: str) -> "PeBenchForCausalLM":
     """
     from pe_bench.pretrained.inside import wrap
 
-    return wrap(llama, spec)
+    return wrap(model, spec)
 
 
 def run(

@@ -1,7 +1,7 @@
 """The interface of a task: training data, evaluation, and the meaning of the numbers.
 
 A task is one file, or one folder, with one public class. It makes batches and evaluates models with
-their methods `forward` (logits), `token_losses` and `generate`. The runner does everything else: it
+their methods `forward` (logits), `token_losses` and `generate`. The engine does everything else: it
 trains, saves checkpoints, resumes, and writes rows. Tasks with synthetic sequences should extend
 `pe_bench.sequences.length_generalization.LengthGeneralizationTask`, which requires less code.
 """
@@ -41,7 +41,7 @@ class Evaluation(NamedTuple):
 
     Attributes:
         rows: the numbers.
-        notes: remarks for the user; the runner prints and stores them.
+        notes: remarks for the user; the engine prints and stores them.
         items: the scores of single items from which the rows are computed.
     """
 
@@ -348,7 +348,7 @@ class Task:
     def evaluate(self, model: Decoder, subset: str, seed: int, journal: Journal) -> Evaluation:
         """Measure a trained model on one subset.
 
-        The runner calls it in inference mode, with autocast if requested. Entries of `journal`
+        The engine calls it in inference mode, with autocast if requested. Entries of `journal`
         remain when an interrupted run is resumed.
 
         Args:

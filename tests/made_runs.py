@@ -40,7 +40,7 @@ def write_rows(path: Path, rows: Rows, **names: Any) -> None:
 
 
 def put(root: Path, encoding: str, rows: Rows, seed: int = 0, **changed: Any) -> Path:
-    """Write a run as the runner records it. Tables group by the digest alone."""
+    """Write a run as the engine records it. Tables group by the digest alone."""
     fields: dict[str, Any] = {
         "status": "done",
         "task": "lm",

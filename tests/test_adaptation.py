@@ -213,7 +213,7 @@ def test_only_the_same_kind_of_encoding_takes_parameters_over() -> None:
 @pytest.mark.parametrize(("method", "also"), [("full", None), ("longlora", None), *FEW])
 def test_a_method_trains_what_it_says(method: Any, also: Any, tied: bool) -> None:
     if "lora" in method:
-        pytest.importorskip("peft", reason="peft makes low-rank changes")
+        pytest.importorskip("peft", reason="peft makes low-rank updates")
     model = decoder("tape", tied_embeddings=tied)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     config = AdaptConfig(steps=1, method=method, also=also, rank=2)
@@ -249,7 +249,7 @@ def test_a_method_trains_what_it_says(method: Any, also: Any, tied: bool) -> Non
 @pytest.mark.slow
 def test_low_rank_changes_are_scaled_by_two() -> None:
     """As in the help of `--adapt.rank`, alpha is twice the rank for every rank."""
-    pytest.importorskip("peft", reason="peft makes low-rank changes")
+    pytest.importorskip("peft", reason="peft makes low-rank updates")
     model: Any = decoder("rope")
     attention = model.layers[0].self_attn
     before = attention.q_proj.weight.detach().clone()
@@ -267,7 +267,7 @@ def test_low_rank_changes_are_scaled_by_two() -> None:
 @pytest.mark.parametrize("method", BEGIN)
 def test_a_method_begins_at_the_old_model(run: Any, method: str) -> None:
     if "lora" in method:
-        pytest.importorskip("peft", reason="peft makes low-rank changes")
+        pytest.importorskip("peft", reason="peft makes low-rank updates")
     found = scores(run("rope", "tape", origin="rope"))
     still = scores(run("tape", origin="rope", adapt={"steps": 1, "lr": 0.0, "method": method}))
     assert list(still.values()) == pytest.approx([found["rope -> rope"]], rel=1e-5)
@@ -279,7 +279,7 @@ def test_an_interrupted_adaptation_ends_where_an_uninterrupted_one_does(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     if "lora" in method:
-        pytest.importorskip("peft", reason="peft makes low-rank changes")
+        pytest.importorskip("peft", reason="peft makes low-rank updates")
     adapt = {"steps": 4, "method": method, "save_every": 0.0}
     whole = scores(run("tape", origin="rope", adapt=adapt))
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "other"))
@@ -410,7 +410,7 @@ def test_what_a_method_cannot_do_is_skipped(
     run: Any, capsys: pytest.CaptureFixture[str], encoding: str, adapt: Any, sentence: str
 ) -> None:
     if "lora" in adapt["method"]:
-        pytest.importorskip("peft", reason="peft makes low-rank changes")
+        pytest.importorskip("peft", reason="peft makes low-rank updates")
     assert run(encoding, origin="rope", adapt={"steps": 2, **adapt}).empty
     assert sentence in capsys.readouterr().err
 

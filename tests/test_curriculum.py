@@ -10,11 +10,11 @@ from pe_bench.config import IGNORE
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.sequences.curriculum import (
-    ALL_SHARE,
-    FEW_SHARE,
+    ALL_FRACTION,
+    FEW_FRACTION,
     FEW_WORDS,
     FIRST_FACTS,
-    FIRST_SHARE,
+    FIRST_FRACTION,
     Stage,
     make_rows,
     stage_at,
@@ -36,7 +36,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def test_stages_come_in_order() -> None:
-    found = [stage_at(done) for done in (0, FEW_SHARE, ALL_SHARE, FIRST_SHARE, 1)]
+    found = [stage_at(done) for done in (0, FEW_FRACTION, ALL_FRACTION, FIRST_FRACTION, 1)]
     assert found == [Stage(2, 0), Stage(2, 0), Stage(2, 1), Stage(), Stage()]
     words = [len(stage_at(done).in_use(range(40))) for done in np.linspace(0, 1, 101)]
     assert words == sorted(words) and {*words} >= {4, 8, 16, 32, 40}
@@ -65,7 +65,7 @@ def test_a_model_meets_few_facts_and_few_words_first(make: Make, spec: str) -> N
     steps = task.train.steps
     sizes = []
     words = []
-    for step in (0, int(ALL_SHARE * steps) + 1, int(FIRST_SHARE * steps) + 1):
+    for step in (0, int(ALL_FRACTION * steps) + 1, int(FIRST_FRACTION * steps) + 1):
         batch = task.batch(None, 0, step)
         sizes.append(batch.tokens.shape)
         words.append(len(set(batch.targets[batch.targets != IGNORE].tolist())))

@@ -268,7 +268,7 @@ def test_rates_of_further_training_are_given_once(checkpoint: Path, tmp_path: Pa
 
 @pytest.mark.slow
 def test_low_rank_goes_on_from_it(run: Any) -> None:
-    pytest.importorskip("peft", reason="peft makes low-rank changes")
+    pytest.importorskip("peft", reason="peft makes low-rank updates")
     before = scores(run("tape"))["tiny-saved-here -> tape"]
     adapt = {"steps": 2, "method": "encoding+lora", "lr": 0.05, "batch_size": 2}
     first = scores(run("tape", adapt=adapt))
@@ -315,7 +315,7 @@ def test_a_phase_keeps_what_it_trains_alone(
 ) -> None:
     """Files hold only trained weights, in float32, and restore the model after an interruption."""
     if "lora" in method:
-        pytest.importorskip("peft", reason="peft makes low-rank changes")
+        pytest.importorskip("peft", reason="peft makes low-rank updates")
     tape = open_checkpoint(checkpoint).spec("tape")
     config = AdaptConfig(
         steps=3, method=method, also=also, rank=2, lr=0.05, length=16, save_every=0
@@ -366,7 +366,7 @@ def test_a_phase_keeps_what_it_trains_alone(
 def test_its_model_is_loaded_once_and_kept(
     steps: int, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("peft", reason="peft makes low-rank changes")
+    pytest.importorskip("peft", reason="peft makes low-rank updates")
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
     loaded: list[weakref.ref[Decoder]] = []
 

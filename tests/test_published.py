@@ -195,7 +195,7 @@ def test_known_problems_are_those_of_committed_tables_and_shown_with_them() -> N
 
 
 def put(root: Path, task: str, encoding: str, settings: str = "5e77") -> Path:
-    """Write a run with one number as the runner records it."""
+    """Write a run with one number as the engine records it."""
     record = RunRecord(
         status="done",
         task=task,

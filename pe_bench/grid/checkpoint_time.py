@@ -23,8 +23,10 @@ SHORTEST = 10.0
 """Work of fewer seconds is not announced."""
 
 WITHOUT_WEIGHTS = 2 / 3
-"""Share of a training step without the products for gradients of weights. Methods other than full
-training need few of these."""
+"""Fraction of a training step without the products for gradients of weights.
+
+Methods other than full training need few of these.
+"""
 
 
 def uses_checkpoint(run: Run) -> bool:

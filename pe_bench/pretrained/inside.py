@@ -29,31 +29,31 @@ NOT_SUPPORTED = ("inputs_embeds", "output_attentions", "output_hidden_states")
 """Arguments of a Llama that are refused."""
 
 
-def wrap(llama: Any, spec: str) -> "PeBenchForCausalLM":
+def wrap(model: Any, spec: str) -> "PeBenchForCausalLM":
     """Implement `pe_bench.put_encoding`."""
-    head = getattr(llama, "get_output_embeddings", lambda: None)()
+    head = getattr(model, "get_output_embeddings", lambda: None)()
     if head is None:
         raise InputError(
             f"put_encoding needs a language model of transformers, such as LlamaForCausalLM, not "
-            f"{type(llama).__name__}"
+            f"{type(model).__name__}"
         )
-    config = parse_config(llama.config.to_dict())
-    if head.weight is not llama.get_input_embeddings().weight:
+    config = parse_config(model.config.to_dict())
+    if head.weight is not model.get_input_embeddings().weight:
         config = replace(config, model=replace(config.model, tied_embeddings=False))
     checkpoint = Checkpoint(Path(), config)
     plugin = plugins.load("encoding", checkpoint.spec(spec))
     decoder = make_empty(config.model, plugin.make)
-    parameters = dict(llama.named_parameters(remove_duplicate=False))
+    parameters = dict(model.named_parameters(remove_duplicate=False))
     own = checkpoint.contains(plugin)
     share(decoder, parameters, config.names, with_encoding=own)
-    decoder.encodings.to(llama.device)
+    decoder.encodings.to(model.device)
     content = make_config(config.model, plugin.label)
     for name in ("bos_token_id", "eos_token_id", "pad_token_id", "dtype"):
-        content[name] = getattr(llama.config, name, None)
-    model = PeBenchForCausalLM(PeBenchConfig(**content), decoder)
-    model.generation_config = copy.deepcopy(llama.generation_config)
-    model.train(llama.training)
-    return model
+        content[name] = getattr(model.config, name, None)
+    wrapped = PeBenchForCausalLM(PeBenchConfig(**content), decoder)
+    wrapped.generation_config = copy.deepcopy(model.generation_config)
+    wrapped.train(model.training)
+    return wrapped
 
 
 class PeBenchConfig(transformers.PreTrainedConfig):  # type: ignore[misc]  # has no types

@@ -1,7 +1,7 @@
 """Does the order of encodings hold at other sizes of the model? Tables, notes and marks.
 
 Tables of one task are compared if their settings differ only in the size of the model: width, heads
-and layers, with the same channels per head. The runner has no concept of a size: options
+and layers, with the same channels per head. The engine has no concept of a size: options
 such as `--model.width` make one, and a results folder may have any number of sizes.
 `pe_bench.stats.sizes` has the statistics and the rule for the mark.
 """

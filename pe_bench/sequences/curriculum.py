@@ -12,7 +12,7 @@ from pe_bench.task import Batch
 
 Word = TypeVar("Word")
 
-FIRST_SHARE = 0.4
+FIRST_FRACTION = 0.4
 """Fraction of the steps with two facts in a prompt, all prompts from one subset.
 
 Retrieval needs two layers that are useless without each other, so the loss stays constant until
@@ -20,10 +20,10 @@ both work. A model learns this sooner if there is little else to learn. The firs
 uses few words and adds the others gradually.
 """
 
-FEW_SHARE = 0.1
+FEW_FRACTION = 0.1
 """Fraction of the steps with few words."""
 
-ALL_SHARE = 0.3
+ALL_FRACTION = 0.3
 """Fraction of the steps after which all words are in use."""
 
 FIRST_FACTS = 2
@@ -48,9 +48,9 @@ class Stage(NamedTuple):
 
 def stage_at(done: float) -> Stage:
     """Return the stage after the fraction `done` of the steps."""
-    if done >= FIRST_SHARE:
+    if done >= FIRST_FRACTION:
         return Stage()
-    grown = (done - FEW_SHARE) / (ALL_SHARE - FEW_SHARE)
+    grown = (done - FEW_FRACTION) / (ALL_FRACTION - FEW_FRACTION)
     return Stage(FIRST_FACTS, min(max(grown, 0.0), 1.0))
 
 

@@ -7,14 +7,14 @@ from pe_bench.tasks.scrolls import miniature
 from pe_bench.tasks.scrolls.prompts import QuestionLastFormat
 from pe_bench.tasks.scrolls.subsets import SUBSETS
 
-FIRST_SHARE = 0.25
+FIRST_FRACTION = 0.25
 """Fraction of the steps with two facts per document, all documents from one subset.
 
 Retrieval needs two layers that are useless without each other, so the loss stays constant until
 both work. A model learns this sooner if there is little else to learn. Then it learns more words,
 and then other kinds of documents. Without one of these stages, some seeds never learn.
 """
-FEW_SHARE = 0.15
+FEW_FRACTION = 0.15
 """Fraction of the steps with few words. randpe needs most of them to learn retrieval."""
 FIRST_SUBSET, FIRST_FACTS, FIRST_WORDS = "narrative_qa", 2, 5
 FACTS = (2, 2, 4, 2, 2, 12)
@@ -46,7 +46,7 @@ def draw_batch(
         length: maximum number of tokens of a document with a question.
         seed: seed of the run.
         step: training step.
-        done: fraction of the steps already done, see `FIRST_SHARE` and `FEW_SHARE`.
+        done: fraction of the steps already done, see `FIRST_FRACTION` and `FEW_FRACTION`.
 
     Returns:
         Tokens and targets of shape (B, T).
@@ -54,8 +54,8 @@ def draw_batch(
     rng = random.Random(f"batch-{seed}-{step}")
     turns: tuple[str, ...] = (FIRST_SUBSET,)
     facts = FIRST_FACTS
-    words = FIRST_WORDS if done < FEW_SHARE else None
-    if done >= FIRST_SHARE:
+    words = FIRST_WORDS if done < FEW_FRACTION else None
+    if done >= FIRST_FRACTION:
         turns = SUBSET_TURNS if step % OPTIONS_EVERY else (OPTIONS_SUBSET,)
         facts = FACTS[step % len(FACTS)]
     inputs: list[list[int]] = []

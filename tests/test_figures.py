@@ -22,7 +22,7 @@ from pe_bench.errors import InputError
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.attributes import literal_attributes
 from pe_bench.reporting import curve_charts, figure_files, multiples, panels, tradeoff
-from pe_bench.reporting.chart_model import CostChart, Mark
+from pe_bench.reporting.chart_model import CostChart, TrainedLength
 from pe_bench.reporting.curve_charts import make_curves, trained_lengths
 from pe_bench.reporting.curves import draw_curves
 from pe_bench.reporting.dot_plot import draw_scores
@@ -245,7 +245,7 @@ def test_the_legend_has_the_encodings_of_all_panels(
 
 
 def test_every_training_length_is_marked() -> None:
-    marks = [Mark(8, "pre-trained", "right"), Mark(16, "fine-tuned", "left")]
+    marks = [TrainedLength(8, "pre-trained", "right"), TrainedLength(16, "fine-tuned", "left")]
     chart: Any = SimpleNamespace(
         ticks=[8, 16], log_x=True, x_limits=(4, 32), x="tokens", trained=marks
     )

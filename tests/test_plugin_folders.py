@@ -15,7 +15,7 @@ import pytest
 import pe_bench
 from pe_bench.errors import InputError
 from pe_bench.pretrained.families import FAMILIES
-from pe_bench.pretrained.layer_plan import LEARNED, OF_LAYERS, ROTATING, STILL
+from pe_bench.pretrained.layer_plan import LEARNED, NO_POSITIONS, OF_LAYERS, ROTATING
 from pe_bench.pretrained.rotation import OF_LLAMA
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import Kind
@@ -281,7 +281,7 @@ ENGINE = [
 EXCEPTIONS: dict[str, set[str]] = {
     "reporting/paired.py": {DEFAULT_REFERENCE},  # reports compare with it by default
     "pretrained/rotation.py": {OF_LLAMA},  # the encoding of a plain Llama
-    "pretrained/layer_plan.py": {LEARNED, OF_LAYERS, ROTATING, STILL},  # published models
+    "pretrained/layer_plan.py": {LEARNED, OF_LAYERS, ROTATING, NO_POSITIONS},  # published models
     "pretrained/families.py": set(FAMILIES),  # values of `model_type`
     "pretrained/refusals.py": set(FAMILIES),
 }

@@ -6,7 +6,7 @@ from torch import nn
 from pe_bench.checks.cached_decoding import cache, ragged
 from pe_bench.checks.dependence import causal, prefix_consistent, rows
 from pe_bench.checks.findings import NotApplicable
-from pe_bench.checks.repeatability import find_memory, find_randomness, find_unseeded
+from pe_bench.checks.repeatability import find_memory, find_randomness, find_seed_difference
 from pe_bench.checks.subject import LENGTH, LONG, Subject, layer_outputs, training_outputs
 from pe_bench.decoder.model import Decoder
 from pe_bench.decoder.unsaved import find_unsaved
@@ -105,7 +105,7 @@ def _find_leak(subject: Subject) -> str | None:
     show if outputs are not finite; these spread to earlier tokens, because 0 times infinity is not
     a number.
     """
-    if find_unseeded(subject) or not _is_finite(subject):
+    if find_seed_difference(subject) or not _is_finite(subject):
         return None
     leak = find_memory(subject)
     if leak is None:

@@ -12,7 +12,7 @@ SHORT = 12  # tokens
 @torch.no_grad()
 def repeatable(subject: Subject) -> str | None:
     """The same seed and input give the same outputs, whatever the model has seen before."""
-    wrong = find_randomness(subject) or find_unseeded(subject)
+    wrong = find_randomness(subject) or find_seed_difference(subject)
     if wrong:
         return wrong
     model, tokens = subject.model(), subject.tokens(SHORT)
@@ -39,7 +39,7 @@ def find_randomness(subject: Subject) -> str | None:
 
 
 @torch.no_grad()
-def find_unseeded(subject: Subject) -> str | None:
+def find_seed_difference(subject: Subject) -> str | None:
     """Return a sentence on outputs of two new models that differ although the seed is the same."""
     tokens, short = subject.tokens(), subject.tokens(SHORT)
     return first_difference(

@@ -17,7 +17,7 @@ LOCAL = "local"
 """Option of `hybrid` for the encoding of layers with a window."""
 
 ROTATING = "rope"
-STILL = "nope"
+NO_POSITIONS = "nope"
 
 Layer = tuple[bool, bool]  # has a window, rotates queries and keys
 
@@ -128,7 +128,7 @@ def find_rotating(family: Family, content: Mapping[str, Any], windows: list[bool
 
 
 def _encoding(layer: Layer) -> str:
-    return ROTATING if layer[1] else STILL
+    return ROTATING if layer[1] else NO_POSITIONS
 
 
 def _pattern(layers: list[Layer], local: Layer) -> str:

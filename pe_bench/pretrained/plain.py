@@ -23,7 +23,7 @@ from pe_bench.pretrained.families import (
 from pe_bench.pretrained.layer_plan import find_rotating, find_windows
 from pe_bench.pretrained.llama_config import FACTS, NEEDED, parse_config
 
-STILL: Mapping[str, Any] = {"rope_type": "default", "rope_theta": 10_000.0}
+UNUSED_ROTATION: Mapping[str, Any] = {"rope_type": "default", "rope_theta": 10_000.0}
 """Rotation that no layer uses."""
 
 SPECIAL = ("bos_token_id", "eos_token_id", "pad_token_id")
@@ -134,7 +134,7 @@ def _only(rotations: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
             different.append(one)
     if len(different) > 1:
         return None
-    return different[0] if different else STILL
+    return different[0] if different else UNUSED_ROTATION
 
 
 def _scales(family: Family, model: ModelConfig) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class Point(NamedTuple):
         return [end for end in (self.mean, self.low, self.high) if math.isfinite(end)]
 
 
-class Mark(NamedTuple):
+class TrainedLength(NamedTuple):
     """A training length and the position of its label."""
 
     x: float
@@ -67,7 +67,7 @@ class CurveChart:
     x_limits: Limits
     y_limits: Limits
     ticks: list[float]
-    trained: list[Mark]
+    trained: list[TrainedLength]
     baselines: list[Baseline]
     series: dict[str, list[Point]]
 
@@ -100,7 +100,7 @@ class ScoreChart:
     y: str
     percent: bool
     y_limits: Limits
-    trained: list[Mark]
+    trained: list[TrainedLength]
     baselines: list[Baseline]
     series: dict[str, list[Point]]
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from pe_bench.reporting import chart_layout as layout
 from pe_bench.reporting.chart_layout import Limits
-from pe_bench.reporting.chart_model import Baseline, CurveChart, Mark, Point, ScoreChart
+from pe_bench.reporting.chart_model import Baseline, CurveChart, Point, ScoreChart, TrainedLength
 from pe_bench.reporting.chart_titles import title_curve
 from pe_bench.reporting.tables import Table, select
 from pe_bench.results.views import Column, Curve
@@ -109,7 +109,7 @@ def _name_parts(
     return names, ["\n".join(lines) for lines in ticks]
 
 
-def _mark_borders(table: Table, lengths: Sequence[float]) -> list[Mark]:
+def _mark_borders(table: Table, lengths: Sequence[float]) -> list[TrainedLength]:
     """Return the marks between parts of a task that are trained on and longer ones.
 
     Args:
@@ -175,7 +175,9 @@ def _adapted_lengths(table: Table) -> dict[float, str]:
     return lengths
 
 
-def _marks(trained: Mapping[float, str], limits: Limits, *, log: bool = False) -> list[Mark]:
+def _marks(
+    trained: Mapping[float, str], limits: Limits, *, log: bool = False
+) -> list[TrainedLength]:
     """Return marks with labels that stay within the panel and do not overlap."""
     shares = {x: layout.place_in(limits, x, log=log) for x in trained}
     close = len(shares) > 1 and max(shares.values()) - min(shares.values()) < LABEL
@@ -188,7 +190,7 @@ def _marks(trained: Mapping[float, str], limits: Limits, *, log: bool = False) -
             align = "center"
         else:
             align = "right" if shares[x] > 0.5 else "left"
-        marks.append(Mark(x, label, align))
+        marks.append(TrainedLength(x, label, align))
     return marks
 
 

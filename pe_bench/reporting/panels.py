@@ -21,7 +21,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from pe_bench.errors import InputError
-from pe_bench.reporting.chart_model import Mark
+from pe_bench.reporting.chart_model import TrainedLength
 from pe_bench.system.files import write_atomic
 
 STYLE: Any = {  # the key type is a Literal of hundreds of names
@@ -136,13 +136,13 @@ def set_panel_title(
     return axis.set_title(title, fontsize=10, loc="left", pad=16 if marked else 6)
 
 
-def mark_trained(axis: Axes, mark: Mark) -> None:
+def mark_trained(axis: Axes, mark: TrainedLength) -> None:
     """Draw a dashed line at a training length, with its label above the panel."""
     axis.axvline(mark.x, color="0.4", linestyle="--", linewidth=1, zorder=0)
     write_mark(axis, mark)
 
 
-def write_mark(axis: Axes, mark: Mark) -> None:
+def write_mark(axis: Axes, mark: TrainedLength) -> None:
     """Write the label of a mark above the panel."""
     align: Any = mark.align
     axis.annotate(

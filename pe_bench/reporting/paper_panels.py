@@ -14,7 +14,7 @@ from matplotlib.text import Text
 
 from pe_bench.reporting import panels
 from pe_bench.reporting.chart_layout import keep_apart
-from pe_bench.reporting.chart_model import Mark
+from pe_bench.reporting.chart_model import TrainedLength
 from pe_bench.reporting.plot_style import draw_options
 from pe_bench.reporting.styles import Style
 from pe_bench.reporting.tables import Table
@@ -133,7 +133,7 @@ def point_style(table: Table, encoding: str, style: Style) -> dict[str, Any]:
     return draw_options(table, encoding, style) | MARKER | {"linestyle": "none"}
 
 
-def draw_marks(axis: Axes, marks: Sequence[Mark], found: dict[str, Line2D]) -> None:
+def draw_marks(axis: Axes, marks: Sequence[TrainedLength], found: dict[str, Line2D]) -> None:
     """Draw a line at each training length, and add it to `found` for the legend."""
     for mark in marks:
         known = found.get(mark.label)

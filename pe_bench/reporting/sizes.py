@@ -26,7 +26,7 @@ from pe_bench.stats.sizes import (
     SAME_ORDER,
     SEEDS_OF_AN_INTERVAL,
     Agreement,
-    Mark,
+    OrderVerdict,
     Reversal,
     Stability,
     complete_seeds,
@@ -89,7 +89,7 @@ class Ladder:
         return find_stability([scores_of(table, self.encodings) for table in self.tables])
 
     @property
-    def mark(self) -> Mark:
+    def mark(self) -> OrderVerdict:
         """Whether the order of the encodings is stable."""
         return self.stability.mark if self.stability else "unknown"
 
@@ -141,7 +141,7 @@ def _in_common(tables: Sequence[Table]) -> list[str]:
     return found
 
 
-def read_marks(folder: Path) -> dict[str, Mark]:
+def read_marks(folder: Path) -> dict[str, OrderVerdict]:
     """Return the mark of each title of tables that a results folder has at several sizes.
 
     The result is empty if the folder has no runs. If a title has several ladders with different
@@ -152,7 +152,7 @@ def read_marks(folder: Path) -> dict[str, Mark]:
     """
     if not read_records(folder):
         return {}
-    marks: dict[str, Mark] = {}
+    marks: dict[str, OrderVerdict] = {}
     with reading(folder) as records:
         for ladder in find_ladders(make_tables(records)):
             agrees = marks.setdefault(ladder.title, ladder.mark) == ladder.mark

@@ -35,7 +35,7 @@ from pe_bench.results.items import Floats
 from pe_bench.stats.comparison import RESAMPLES, Difference, SeedScores, compare_asked
 from pe_bench.stats.significance import LEVEL
 
-Mark = Literal["stable", "changes", "unknown"]
+OrderVerdict = Literal["stable", "changes", "unknown"]
 
 SAME_ORDER = 0.6
 """Tau at which four of five pairs of encodings have the same order."""
@@ -92,7 +92,7 @@ class Stability:
 
     agreements: tuple[Agreement, ...]
     reversals: tuple[Reversal, ...]
-    mark: Mark
+    mark: OrderVerdict
 
 
 def find_stability(sizes: Sequence[SeedScores]) -> Stability:
@@ -120,7 +120,9 @@ def find_stability(sizes: Sequence[SeedScores]) -> Stability:
     return Stability(tuple(agreements), tuple(reversals), mark)
 
 
-def decide(agreements: Sequence[Agreement], reversals: Sequence[Reversal], encodings: int) -> Mark:
+def decide(
+    agreements: Sequence[Agreement], reversals: Sequence[Reversal], encodings: int
+) -> OrderVerdict:
     """Return the mark of an order of encodings, by the rule of this module.
 
     Args:

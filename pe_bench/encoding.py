@@ -304,7 +304,7 @@ class Encoding(nn.Module):
 
     @classmethod
     def options_of_llama(cls, rotation: Mapping[str, Any], length: int) -> dict[str, Any]:
-        """Return the options with which this encoding rotates queries and keys as a Llama does.
+        """Return the options that reproduce a Llama's rotation of queries and keys.
 
         The dict is empty by default. An encoding with `transform_qk` and an option `base: float`
         gets the base of a trained model without this method.
@@ -319,7 +319,7 @@ class Encoding(nn.Module):
         return {}
 
     def llama_fields(self) -> dict[str, Any] | None:
-        """Return the fields of a Hugging Face config with which a Llama computes the same.
+        """Return the Hugging Face config fields of an equivalent Llama.
 
         These are `rope_parameters` and `max_position_embeddings`; without positions the dict is
         empty. None if Llama has no such encoding or setting.

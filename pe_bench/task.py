@@ -173,7 +173,7 @@ class Task:
     intervals are quartiles over repetitions, and there are no significance tests."""
 
     gate: float | None = None
-    """Score in distribution, in per cent, from which on a model counts as successfully trained.
+    """Minimum in-distribution score, in per cent, of a model that has learned the task.
     None: no gate, or the task marks rows as "not_learned" if a model is not better than the best
     baseline in distribution."""
 

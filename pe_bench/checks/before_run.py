@@ -32,8 +32,8 @@ def find_fault(plugin: Plugin, longest: int = LONG) -> str | None:
 
     Args:
         plugin: the encoding.
-        longest: number of tokens of the longest text of the run. The test has texts of 40 tokens,
-            and of this length or of 515 tokens, whichever is less.
+        longest: number of tokens of the longest sequence of the run. The test has sequences of 40
+            tokens, and of this length or of 515 tokens, whichever is less.
     """
     try:
         with torch.random.fork_rng(devices=[]), keeping_torch_settings("the encoding"):

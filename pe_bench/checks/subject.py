@@ -39,7 +39,7 @@ class Subject:
         device: "cpu" or "cuda".
         kv_heads: number of key heads of the model; 0: the number of query heads.
         train_length: training length of the model.
-        longest: number of tokens of the long texts.
+        longest: number of tokens of the long sequences.
         tolerance: largest relative difference between outputs that counts as rounding.
     """
 
@@ -83,7 +83,7 @@ class Subject:
         return [self.tokens(length, rows) for length in lengths]
 
     def trained_on_long(self) -> "Subject":
-        """Return the subject with the long texts as training length, if it can be built so."""
+        """Return the subject with the long sequences as training length, if it can be built so."""
         longer = replace(self, train_length=self.length(self.longest))
         try:
             longer.make_encoding(longer.config, 0)

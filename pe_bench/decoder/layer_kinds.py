@@ -1,4 +1,4 @@
-"""What a forward pass computes once for each kind of layer: positions, embeddings and states."""
+"""Positions, embeddings and states, which a forward pass computes once per kind of layer."""
 
 from collections.abc import Sequence
 

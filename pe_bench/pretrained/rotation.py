@@ -151,7 +151,7 @@ def _options_of_rotation(encoding: Plugin) -> dict[str, Any]:
 
 
 def _may_differ(plugin: Plugin, config: LlamaConfig, origin: Plugin | None) -> bool:
-    """Return whether an encoding may rotate otherwise than a model whose rotation is unknown."""
+    """Return whether an encoding's rotation may differ from a model's unknown rotation."""
     if origin is None:
         return bool(config.encoding) and plugin.spec != config.encoding
     return plugin.cls is not origin.cls and _rotates(origin, config.model)

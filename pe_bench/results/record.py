@@ -47,8 +47,8 @@ class RunRecord:
         metrics: metrics that the task defines itself.
         axes: meaning of the columns `length` and `second_axis`, by "length" and "second".
         measures_time: whether the results are times, see `Task.measures_time`.
-        gate: score in distribution, in per cent, from which on a task counts as learned; None: no
-            gate.
+        gate: minimum in-distribution score, in per cent, of a model that has learned the task;
+            None: no gate.
         max_train_axis: largest value of the axis `length` in training.
         train_length: tokens of the longest training sequence.
         fine_tune_length: the same for the second phase, if the task starts from another task.

@@ -61,7 +61,7 @@ def describe_depths(task: ResolvedTask, encodings: Sequence[Plugin], depths: Dep
 
 
 def describe_rotations(task: ResolvedTask, encodings: Sequence[Plugin]) -> list[str]:
-    """Return a sentence for each encoding that rotates otherwise than the model it is put into.
+    """Return a sentence for each encoding whose rotation differs from its model's.
 
     Encodings in a checkpoint are not here: they take over its rotation.
     """

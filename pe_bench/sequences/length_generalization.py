@@ -60,7 +60,7 @@ class LengthGeneralizationTask(Task):
     Args:
         context: settings of the run.
         samples: number of items of each point; at a far length about `far_samples` items in total.
-        gate: score in distribution, per cent, from which a model has learned the task.
+        gate: minimum in-distribution score, in per cent, of a model that has learned the task.
 
     Raises:
         InputError: an option is out of range, the task does not take the given data, or lower

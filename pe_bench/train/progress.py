@@ -19,7 +19,7 @@ SHOW_EVERY = 0.5  # seconds between updates of the shown loss
 
 @dataclass(frozen=True)
 class Callbacks:
-    """What the training loop calls between two steps, on the first rank only.
+    """Callbacks of the training loop, called between steps on the first rank only.
 
     Attributes:
         save: called with the current state about every `config.save_every` seconds. The next step

@@ -1,4 +1,7 @@
-"""What a training trains. A separate module so that importing it does not import Lightning."""
+"""Model, batches and configuration of a training phase.
+
+A separate module so that importing it does not import Lightning.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ from pe_bench.decoder.attention import Backend, record_backends
 from pe_bench.decoder.attention_layers import AttentionLayers
 from pe_bench.decoder.layer import AttentionLayer
 from pe_bench.registry.plugins import load as load_plugin
-from pe_bench.system.environment import return_freed_memory
+from pe_bench.system.environment import is_out_of_memory, return_freed_memory
 
 __all__ = [
     "AttentionLayer",
@@ -17,6 +17,7 @@ __all__ = [
     "Subject",
     "count_products",
     "examine",
+    "is_out_of_memory",
     "load_plugin",
     "measure_costs",
     "record_backends",

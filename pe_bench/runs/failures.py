@@ -4,8 +4,6 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 from pe_bench.errors import (
     CRASHES,
     InputError,
@@ -16,6 +14,7 @@ from pe_bench.errors import (
 )
 from pe_bench.runs.batch_stream import BatchStream
 from pe_bench.system.console import info, warn
+from pe_bench.system.environment import is_out_of_memory
 
 SMALLER = "a smaller --train.micro_batch needs less memory"
 
@@ -76,14 +75,14 @@ class Failures:
             self.causes.append(f"{where}{error}")
             info(f"{self.title}: {self.causes[-1]}")
         else:
-            remedy = f"; {SMALLER}" if _is_out_of_memory(error) else ""
+            remedy = f"; {SMALLER}" if is_out_of_memory(error) else ""
             self.causes.append(f"{where}{describe_error(error)}{remedy}")
             info(f"{self.title}: failed, {self.causes[-1]}")
 
     def will_recur(self, failure: SharedFailure | FirstStepFailure) -> bool:
         """Return whether the other subsets would fail in the same way."""
         error = failure.__cause__
-        if isinstance(failure, SharedFailure) or _is_out_of_memory(error):
+        if isinstance(failure, SharedFailure) or is_out_of_memory(error):
             return True
         return any(_alike(error, earlier) for earlier in self.errors)
 
@@ -113,8 +112,3 @@ class Failures:
 
 def _alike(one: BaseException | None, other: BaseException) -> bool:
     return one is not None and type(one) is type(other) and source_line(one) == source_line(other)
-
-
-def _is_out_of_memory(error: BaseException | None) -> bool:
-    # On the CPU torch raises a RuntimeError.
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in str(error)

@@ -63,6 +63,12 @@ def return_freed_memory() -> None:
         libc.malloc_trim(0)
 
 
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether an exception says that the memory of the CPU or the GPU is used up."""
+    # On the CPU torch raises a plain RuntimeError.
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in str(error)
+
+
 def name_of(device: str) -> str:
     """Return the name of the GPU or the processor."""
     return torch.cuda.get_device_name() if device == "cuda" else _processor()

@@ -6,10 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from pe_bench.api import InputError, Journal, Measurement
-from pe_bench.api.engine import Backend, count_products, record_backends
+from pe_bench.api.engine import Backend, count_products, is_out_of_memory, record_backends
 
 from .memory import GIB, PAIR_BYTES, allowed_bytes, peak_bytes, predict
 from .timing import Call, quartiles, take_turns
@@ -265,8 +263,7 @@ def _reason(error: Exception) -> str:
     Raises:
         Exception: the error itself, if it is not an expected one.
     """
-    # On the CPU torch raises a plain RuntimeError when memory runs out.
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate" in str(error):
+    if is_out_of_memory(error):
         return "it ran out of memory"
     if isinstance(error, InputError | NotImplementedError):
         return " ".join(str(error).split())

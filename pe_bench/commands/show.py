@@ -27,11 +27,12 @@ class ShowOptions:
 def main(values: Values) -> int:
     """Print the facts in the record of a run, and its summary rows."""
     from pe_bench.results.identity import flatten_settings
+    from pe_bench.results.labels import run_title
     from pe_bench.results.store import find_run, results_of
 
     options = values.make(ShowOptions)
     record = find_run(options.run, options.results)
-    info(f"{record.encoding} · {record.task} · seed {record.seed}")
+    info(run_title(record.encoding, record.task, record.seed))
     _print("", _facts(record))
     _print("numbers, with their intervals over items", _numbers(record))
     if record.status == "done":

@@ -1,4 +1,4 @@
-"""Labels of encodings: "name", "name:option=value", "origin -> name [method]"."""
+"""Labels of encodings: "name", "name:option=value", "origin -> name [method]"; titles of runs."""
 
 import re
 from collections import Counter
@@ -30,6 +30,11 @@ def find_label(wanted: str, labels: Sequence[str]) -> str:
     """
     unchanged = f"{wanted}{ARROW}{wanted}"
     return next((label for label in (wanted, unchanged) if label in labels), "")
+
+
+def run_title(encoding: str, task: str, seed: int) -> str:
+    """Return the title of a run in messages, from the labels of its encoding and its task."""
+    return f"{encoding} · {task} · seed {seed}"
 
 
 def split_label(label: str) -> tuple[str, str]:

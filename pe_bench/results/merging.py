@@ -9,6 +9,7 @@ from filelock import Timeout
 
 from pe_bench.errors import InputError
 from pe_bench.results.item_files import write_items
+from pe_bench.results.labels import run_title
 from pe_bench.results.layout import (
     CURVES,
     ITEMS,
@@ -291,7 +292,7 @@ def _files_to_copy(record: RunRecord) -> list[Path]:
 
 
 def _title(record: RunRecord) -> str:
-    return f"{record.encoding} · {record.task} · seed {record.seed}"
+    return run_title(record.encoding, record.task, record.seed)
 
 
 def _show_path(record: RunRecord) -> str:

@@ -16,6 +16,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, ChangedError
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import model_identity, tuning_path, with_chosen_rate
+from pe_bench.results.labels import run_title
 from pe_bench.runs.adaptation import copy_shared_weights
 from pe_bench.runs.batch_stream import BatchStream
 from pe_bench.runs.candidates import Candidate, Trial
@@ -221,7 +222,7 @@ class Phases:
 
     def _label_checkpoint(self, folder: Path, task: ResolvedTask, seed: int) -> None:
         """Write what a checkpoint of the cache belongs to, for people who look at the cache."""
-        label = f"{self.encoding.label} · {task.label} · seed {seed}"
+        label = run_title(self.encoding.label, task.label, seed)
         with saving(folder):
             folder.mkdir(parents=True, exist_ok=True)
             if not (folder / OF).exists():

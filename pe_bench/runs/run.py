@@ -14,6 +14,7 @@ from pe_bench.checks.before_run import find_fault
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError, TimedOut, as_exception
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results.labels import run_title
 from pe_bench.results.layout import run_path
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.record import RunRecord, RunStatus
@@ -82,7 +83,7 @@ class Run:
     @property
     def title(self) -> str:
         """Encoding, task and seed, for people."""
-        return f"{self.encoding.label} · {self.resolved.label} · seed {self.seed}"
+        return run_title(self.encoding.label, self.resolved.label, self.seed)
 
     @cached_property
     def phases(self) -> Phases:

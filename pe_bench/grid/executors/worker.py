@@ -20,6 +20,7 @@ from pe_bench.grid.executors.work import (
     SavingFailed,
     Work,
 )
+from pe_bench.results.labels import run_title
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.runs.run import Run
@@ -116,7 +117,7 @@ class Worker:
     def _run(self, work: Work) -> Outcome:
         """Execute the current run and return its outcome."""
         spec = work.runs[self.index]
-        title = f"{spec.encoding} · {spec.task} · seed {spec.seed}"
+        title = run_title(spec.encoding, spec.task, spec.seed)
         view = _Sending(self)
         try:
             with showing(_Silent()):  # the command has already printed these lines

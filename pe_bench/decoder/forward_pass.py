@@ -73,9 +73,9 @@ class ForwardPass:
         layer = attention.layer
         name = type(encoding).__name__
         kind = self.encoding.kind_of(layer)
-        stateful = any(map(encoding.overrides, ("prepare", "extra_values", "update_state")))
         first = self._first(kind)
-        if not self._ready or (stateful and first not in self._states):
+        lacks_state = hooks.is_stateful(encoding) and first not in self._states
+        if not self._ready or lacks_state:
             raise InputError(f"{name} needs the embeddings: call embed(x) before the first layer")
         if encoding.overrides("update_state") and layer not in self._states:
             raise InputError(

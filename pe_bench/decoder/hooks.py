@@ -54,6 +54,11 @@ def embed(encoding: Encoding, x: Tensor, positions: Positions) -> Tensor:
     return embedded.to(x.dtype)
 
 
+def is_stateful(encoding: Encoding) -> bool:
+    """Return whether an encoding passes a state from layer to layer."""
+    return any(map(encoding.overrides, ("prepare", "extra_values", "update_state")))
+
+
 def prepare(encoding: Encoding, x: Tensor, positions: Positions) -> State:
     """Return the first layer's state; None: the encoding has no state."""
     if isinstance(encoding, StatefulEncoding):

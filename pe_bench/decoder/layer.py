@@ -73,7 +73,7 @@ class AttentionLayer(nn.Module):
         if step is not None:
             return step.attend(self.attention, self.encoding, x)
         name = type(self.encoding).__name__
-        if any(map(self.encoding.overrides, ("prepare", "extra_values", "update_state"))):
+        if hooks.is_stateful(self.encoding):
             raise InputError(
                 f"{name} passes a state from layer to layer: call attend(x, state=...) and then "
                 "update_state, instead of the layer itself"

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from numbers import Integral
 from typing import Any, ClassVar, Literal
 
 from pe_bench.errors import InputError, suggest
-from pe_bench.option_table import check_values, option
+from pe_bench.option_table import check_values, is_whole, option
 
 IGNORE = -100
 """Target id for positions without a loss."""
@@ -29,7 +28,7 @@ def check_ids(ids: Iterable[int], vocab_size: int, name: str) -> None:
         InputError: one is not.
     """
     for token in ids:
-        if not isinstance(token, Integral) or not 0 <= token < vocab_size:
+        if not is_whole(token) or not 0 <= token < vocab_size:
             raise InputError(
                 f"{name} has the token id {token!r}, but a vocabulary of {vocab_size} tokens has "
                 f"the ids 0 to {vocab_size - 1}"

@@ -154,6 +154,16 @@ def options_of(cls: type[Any], prefix: str = "") -> list[Option]:
     return found
 
 
+def is_whole(value: Any) -> bool:
+    """Return whether a value is a whole number, of Python or of NumPy; True and False are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a real number, of Python or of NumPy; True and False are not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def check_values(options: Any, prefix: str = "") -> None:
     """Check the values in a dataclass of options: types, finiteness and limits of numbers.
 
@@ -176,8 +186,8 @@ def check_values(options: Any, prefix: str = "") -> None:
             violated = _violated_condition(one, single)
             if violated:
                 raise InputError(f"{prefix}{one.name} must {violated}, not {single!r}")
-        is_number = one.item in (int, float)
-        if is_number and any(type(single) not in (int, float) for single in values):
+        holds_numbers = one.item in (int, float)
+        if holds_numbers and any(type(single) not in (int, float) for single in values):
             plain = tuple(map(one.item, values))
             object.__setattr__(options, one.name, plain if one.is_tuple else plain[0])
 
@@ -200,8 +210,7 @@ def _violated_condition(option: Option, value: Any) -> str:
 def _violated_limit(option: Option, number: Any) -> str:
     """Return the condition that a number violates; empty: none."""
     whole = option.item is int
-    number_type: Any = Integral if whole else Real
-    if not isinstance(number, number_type) or isinstance(number, bool):
+    if not (is_whole(number) if whole else is_number(number)):
         return "be a whole number" if whole else "be a number"
     if not whole and not math.isfinite(number):
         return "be a finite number"

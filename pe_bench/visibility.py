@@ -1,12 +1,12 @@
 """The earlier tokens that a query may attend to: all, a window, a chunk, the first ones."""
 
 from dataclasses import dataclass
-from numbers import Integral
 
 import torch
 from torch import Tensor
 
 from pe_bench.errors import InputError
+from pe_bench.option_table import is_whole
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Visibility:
             value = getattr(self, name)
             if value is None and name != "first":
                 continue
-            if not isinstance(value, Integral) or isinstance(value, bool):
+            if not is_whole(value):
                 raise InputError(f"{name} must be a whole number, not {value!r}")
             if value < least:
                 raise InputError(f"{name} must be at least {least}, not {value}")

@@ -283,7 +283,7 @@ def test_a_cache_that_cannot_be_written_to_is_named(
 
 
 @pytest.mark.parametrize("name", ["digit_ids", "separator_ids"])
-@pytest.mark.parametrize("wrong", [-1, 13, 500, "1", 1.5])
+@pytest.mark.parametrize("wrong", [-1, 13, 500, "1", 1.5, True])
 @pytest.mark.parametrize("make", [ModelConfig, Vocabulary])
 def test_ids_are_in_the_vocabulary(make: Any, wrong: Any, name: str) -> None:
     for right in ((), (0, 12)):

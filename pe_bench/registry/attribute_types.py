@@ -4,11 +4,11 @@ import inspect
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING
-from numbers import Integral, Real
 from types import UnionType
 from typing import Any, ClassVar
 
 from pe_bench.errors import InputError
+from pe_bench.option_table import is_number, is_whole
 
 WORDS: dict[type[Any], str] = {
     bool: "True or False",
@@ -87,7 +87,8 @@ def _is_computed(value: Any) -> bool:
 
 
 def _has_type(value: Any, expected: type[Any]) -> bool:
-    if expected in (int, float):
-        numbers = Integral if expected is int else Real
-        return isinstance(value, numbers) and not isinstance(value, bool)
+    if expected is int:
+        return is_whole(value)
+    if expected is float:
+        return is_number(value)
     return isinstance(value, expected)

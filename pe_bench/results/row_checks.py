@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
-from typing import Any, get_args
+from typing import get_args
 
 from pe_bench.errors import InputError
+from pe_bench.option_table import is_number, is_whole
 from pe_bench.results.measurement import Measurement, Status
 from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.system.schema import is_line
@@ -56,14 +56,14 @@ def _find_wrong_field(row: Measurement) -> str:
         text = getattr(row, name)
         if not is_line(text):
             return f"the {name} {text!r}, which must be one line without control characters"
-    if not _is_number(row.value) or math.isnan(row.value):  # a perplexity can overflow
+    if not is_number(row.value) or math.isnan(row.value):  # a perplexity can overflow
         return f"the value {row.value!r}, which must be a number"
-    if not _is_whole(row.n) or row.n < 0:
+    if not is_whole(row.n) or row.n < 0:
         return f"n = {row.n!r}, which must be a whole number of items"
-    if row.length is not None and (not _is_whole(row.length) or row.length < 0):
+    if row.length is not None and (not is_whole(row.length) or row.length < 0):
         return f"the length {row.length!r}, which must be a whole number of at least 0, or None"
     for name in ("stderr", "ci_low", "ci_high"):
-        if not _is_number(getattr(row, name)):
+        if not is_number(getattr(row, name)):
             return f"{name} = {getattr(row, name)!r}, which must be a number"
     if row.status not in get_args(Status):
         return f"the status {row.status!r}, which must be one of {', '.join(get_args(Status))}"
@@ -74,11 +74,3 @@ def _is_in(row: Measurement) -> bool:
     """Return whether the value is in the interval, up to rounding; an end may be NaN: unknown."""
     room = PERCENT_TOLERANCE * max(1.0, abs(row.value))
     return not (row.ci_low > row.value + room or row.ci_high < row.value - room)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from pe_bench.config import IGNORE
 from pe_bench.errors import InputError
+from pe_bench.option_table import is_whole
 from pe_bench.task import Batch
 from pe_bench.text.tokenizer import TokenIds
 
@@ -127,7 +127,7 @@ def _whole_numbers(ids: Sequence[int]) -> npt.NDArray[np.generic]:
     if not array.size or array.dtype.kind in "iu":
         return array
     for token in ids:  # whole numbers of several types may have become others
-        if not isinstance(token, Integral) or isinstance(token, bool):
+        if not is_whole(token):
             raise InputError(f"token ids must be whole numbers, not {token!r}")
     return np.asarray(ids, dtype=np.int64)
 

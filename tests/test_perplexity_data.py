@@ -254,7 +254,14 @@ def test_a_public_corpus_is_fetched_for_larger_presets(
         (
             {"train": TrainConfig(length=200)},
             {},
-            "no test document of tiny has 800 tokens, .*: use",
+            "no test document of tiny has 800 tokens, 4 times the training length: use longer "
+            "documents or a smaller --train.length",
+        ),
+        (
+            {},
+            {"lengths": "16+800"},
+            "no test document of tiny has 800 tokens, 50 times the training length: use longer "
+            "documents or shorter perplexity:lengths",
         ),
         (
             {"train": TrainConfig(length=1602)},

@@ -190,6 +190,7 @@ class Perplexity(Task):
     ) -> None:
         super().__init__(context)
         self.lengths = self._lengths(lengths)
+        self.lengths_given = lengths is not None
         most = in_training_lengths(self.lengths[-1], self.length)
         self.headline = Headline("bits_per_byte", f"{most}-context")
         self.views = make_views(most)
@@ -392,9 +393,11 @@ class Perplexity(Task):
     def _too_short(self, subset: str) -> str | None:
         if len(self.windows_of(subset)):
             return None
+        factor = self.max_eval_tokens / self.length
+        smaller = "shorter perplexity:lengths" if self.lengths_given else "a smaller --train.length"
         return (
             f"no test document of {self.texts[subset].name} has {self.max_eval_tokens} tokens, "
-            "four times the training length: use longer documents or a smaller --train.length"
+            f"{factor:g} times the training length: use longer documents or {smaller}"
         )
 
     def _definitions(self, subset: str) -> str:

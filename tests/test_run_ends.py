@@ -72,7 +72,8 @@ def test_a_death_is_recorded_and_known_to_other_commands(tmp_path: Path) -> None
     assert (record.status, record.reason) == ("failed", "ProcessDied: killed")
     assert run.execute(begun=begins_never, since=LONG_AGO) == outcome
     for since in (None, datetime.now(UTC)):  # a failure before the command is tried again
-        assert run._find_outcome(begins_never, since) is None
+        assert run._complete_finished(begins_never) is None
+        assert run._find_recent_failure(since) is None
 
 
 def test_a_run_recalls_the_first_line_of_a_failure(
@@ -90,7 +91,7 @@ def test_a_run_recalls_the_first_line_of_a_failure(
     assert record.reason == f"{first}\n{second}"
     assert record.traceback and "first" in record.traceback and "second" not in record.traceback
     capsys.readouterr()
-    recalled = run._find_outcome(begins_never, LONG_AGO)
+    recalled = run._find_recent_failure(LONG_AGO)
     assert recalled == Outcome(run.title, "failed", (), run.folder, first)
     assert capsys.readouterr().out == f"{run.title}: failed in another process, {first}\n"
 

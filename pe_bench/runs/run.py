@@ -137,7 +137,7 @@ class Run:
         self.files.make()
         try:
             with hold(self.folder / "lock", timeout=0):
-                outcome = self._find_outcome(begun, since)
+                outcome = self._complete_finished(begun) or self._find_recent_failure(since)
                 if outcome is not None:
                     return outcome
                 with self.files.executing(), as_exception():
@@ -160,17 +160,21 @@ class Run:
             return self._record_failure(failures)
         return Outcome(self.title, "failed", (), self.folder, failures.cause)
 
-    def _find_outcome(self, begun: Callable[[], None], since: datetime | None) -> Outcome | None:
-        """Return the outcome of a finished run; None if subsets are still to be measured."""
-        if self.files.is_finished(self.resolved.task.subsets):
-            if self.missing_models():
-                begun()
-                self._keep_models()
-            self.files.remove_work()
-            self.files.come_last()
-            record = self.files.read()
-            self._drop_weights(record.models if record else {})
-            return Outcome(self.title, "done", (), self.folder)
+    def _complete_finished(self, begun: Callable[[], None]) -> Outcome | None:
+        """Save missing models and remove work files; None: subsets are still to be measured."""
+        if not self.files.is_finished(self.resolved.task.subsets):
+            return None
+        if self.missing_models():
+            begun()
+            self._keep_models()
+        self.files.remove_work()
+        self.files.come_last()
+        record = self.files.read()
+        self._drop_weights(record.models if record else {})
+        return Outcome(self.title, "done", (), self.folder)
+
+    def _find_recent_failure(self, since: datetime | None) -> Outcome | None:
+        """Return the failure of the run in another process after `since`, if there is one."""
         record = self.files.read() if since else None
         if since and record and record.status == "failed" and record.finished > as_text(since):
             cause = (record.reason or "").partition("\n")[0]

@@ -148,10 +148,13 @@ def test_a_phase_alone_can_be_stopped_and_has_its_own_folder(
 ) -> None:
     run = planned(tmp_path)
     stopping = EarlyStopping(TrainConfig(steps=9), lambda: 1.0, None)
-    model, _ = run.phases.train(run.resolved, "copy", 4, folder=tmp_path / "own", stopping=stopping)
+    made = run.phases._make_model(run.resolved, 4, CHOICE)
+    model, _ = run.phases.train(
+        run.resolved, "copy", 4, folder=tmp_path / "own", model=made, stopping=stopping
+    )
     (told,) = trainings
     assert (told.group, told.stop, told.limit) == (ProcessGroup(0, 1), stopping, None)
-    assert stopping.model is model and told.weights is None
+    assert told.model is model is made and told.weights is None
     assert told.store.final.parent == tmp_path / "own" and not (tmp_path / "own" / OF).exists()
     assert told.config == run.resolved.train and told.seed == 4
 

@@ -362,8 +362,8 @@ def test_training_goes_on_after_a_look_at_held_out_batches(
     model = Decoder(ModelConfig(layers=1, heads=1, width=4, mlp_width=4, vocab_size=5), Encoding)
     looks = []
 
-    def train(*_: Any, stopping: EarlyStopping, **__: Any) -> tuple[Decoder, TrainingResult]:
-        stopping.model = model.train()
+    def train(*_: Any, stopping: EarlyStopping, **given: Any) -> tuple[Decoder, TrainingResult]:
+        assert given["model"] is model.train()
         assert not stopping(5, SOLVED / 3)  # solved in training, not on held-out batches
         looks.append(model.training)
         return model, TrainingResult(10, 0, 1.5, 0.25)
@@ -372,6 +372,7 @@ def test_training_goes_on_after_a_look_at_held_out_batches(
         model.eval()
         return 0.75
 
+    monkeypatch.setattr(Phases, "_make_model", lambda *_: model)
     monkeypatch.setattr(Phases, "train", train)
     monkeypatch.setattr("pe_bench.runs.phases.held_out_loss", held_out)
     task = cast(ResolvedTask, SimpleNamespace(train=TrainConfig(steps=10)))

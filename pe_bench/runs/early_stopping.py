@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from pe_bench.config import TrainConfig
-from pe_bench.decoder.model import Decoder
 from pe_bench.runs.candidates import SOLVED
 
 FAR = 0.2  # nats per target
@@ -14,8 +13,8 @@ class EarlyStopping:
 
     A trial is solved once its training loss and then its held-out loss are below half of SOLVED;
     the second condition is necessary because a curriculum may begin with easier training batches.
-    A trial is hopeless if its training loss halfway is more than twice that of the best trial, or
-    more than FAR nats above it.
+    A trial is hopeless if its training loss halfway is above SOLVED, and either more than twice
+    that of the best trial or more than FAR nats above it.
 
     Args:
         config: the training phase.
@@ -32,7 +31,6 @@ class EarlyStopping:
         self.best = best
         self.halfway: float | None = None
         self.reason = ""
-        self.model: Decoder | None = None  # the model in training
 
     def __call__(self, step: int, loss: float) -> bool:
         """Return whether the training ends after `step` steps, given its recent loss."""

@@ -70,6 +70,7 @@ class Phases:
         *,
         folder: Path | None = None,
         choice: Candidate | None = None,
+        model: Decoder | None = None,
         stopping: EarlyStopping | None = None,
     ) -> tuple[Decoder, TrainingResult]:
         """Train the model of a phase and return it, or load it from its checkpoint.
@@ -80,6 +81,7 @@ class Phases:
             seed: seed of weights and batches.
             folder: folder for the checkpoints; None: the one that `checkpoint` returns.
             choice: learning rate and option value; None: the choice of the search.
+            model: the initial model of the phase; None: a new one.
             stopping: ends a trial early.
 
         Raises:
@@ -91,12 +93,8 @@ class Phases:
 
         choice = choice or self.choose(task, subset)
         batches = BatchStream(task, subset, seed)
-        try:
-            model = task.make_model(with_choice(self.encoding, choice), seed)
-        except CRASHES as error:
-            raise SharedFailure from error
-        if stopping:
-            stopping.model = model
+        if model is None:
+            model = self._make_model(task, seed, choice)
         identity = self.identity(task, subset, seed, choice)
         if folder is None:
             folder = self.checkpoint(task, subset, seed, choice)
@@ -127,6 +125,17 @@ class Phases:
                 limit=self.limit,
             )
         return model.to(self.device), result
+
+    def _make_model(self, task: ResolvedTask, seed: int, choice: Candidate) -> Decoder:
+        """Return the initial model of a phase.
+
+        Raises:
+            SharedFailure: the model cannot be built.
+        """
+        try:
+            return task.make_model(with_choice(self.encoding, choice), seed)
+        except CRASHES as error:
+            raise SharedFailure from error
 
     def follow(self, task: ResolvedTask, phase: PhaseMessage, group: ProcessGroup) -> None:
         """Train a phase together with the first rank.
@@ -320,14 +329,16 @@ class Phases:
         """Train a candidate and measure the model's loss on held-out batches."""
 
         def held_out() -> float:
-            assert stopping.model is not None
-            loss = held_out_loss(stopping.model, task, subset, self.device, self.precision)
-            stopping.model.train()
+            loss = held_out_loss(model, task, subset, self.device, self.precision)
+            model.train()
             return loss
 
         stopping = EarlyStopping(task.train, held_out, best)
         try:
-            model, trained = self.train(task, subset, seed, choice=candidate, stopping=stopping)
+            model = self._make_model(task, seed, candidate)
+            _, trained = self.train(
+                task, subset, seed, choice=candidate, model=model, stopping=stopping
+            )
         except (FloatingPointError, SharedFailure) as error:
             cause = error.__cause__ if isinstance(error, SharedFailure) else error
             if not isinstance(cause, FloatingPointError):

@@ -108,7 +108,7 @@ def transform_qk(
 
 
 def temperature(encoding: Encoding, positions: Positions, rows: int) -> Tensor | None:
-    """Return factors of the logits, (B or 1, H or 1, T), or None."""
+    """Return factors of the query-key product, (B or 1, H or 1, T), or None."""
     factors = in_float32(encoding.temperature, positions)
     if factors is not None:
         one_head = isinstance(factors, Tensor) and factors.shape[1:2] == (1,)

@@ -227,6 +227,16 @@ def test_backends_are_recorded_inside_the_context_only() -> None:
     assert used == ["eager"] * layers + ["blocked"] * layers
 
 
+@torch.no_grad()
+def test_short_rows_with_a_bias_count_as_eager() -> None:
+    model = decoder("t5", 16)
+    with record_backends() as used:
+        for length in (attention.SHORT, attention.SHORT + 1):
+            model.hidden(torch.zeros(1, length, dtype=torch.long))
+    layers = model.config.layers
+    assert used == ["eager"] * layers + ["sdpa"] * layers
+
+
 @pytest.mark.parametrize("spec", some_slow(SPECS))
 def test_blocks_keep_nothing_as_large_as_all_pairs(spec: str) -> None:
     model = decoder(spec, 16)

@@ -10,7 +10,7 @@
 The three hooks are `product`, `rewrite_logits` and `normalise`.
 
 On a CPU torch's kernel is slow for short rows. Without a bias, training uses `short.py` for them.
-With a bias, "auto" uses plain products, the first of which adds the bias.
+With a bias, "auto" uses plain products, the first of which adds the bias; they count as `eager`.
 """
 
 import warnings
@@ -85,8 +85,10 @@ def attend(
         InputError: the backend does not support the terms.
     """
     automatic = backend == "auto"
-    biased = automatic and _is_short_with_bias(q, k, terms)
-    if backend == "auto":
+    short = automatic and _is_short_with_bias(q, k, terms)
+    if short:
+        backend = "eager"
+    elif backend == "auto":
         backend = fastest(q, v, terms)
     else:
         reason = reason_against(backend, q, v, terms)
@@ -95,7 +97,7 @@ def attend(
     k = repeat_heads(k, q.shape[1])  # (B, H, S, D)
     v = repeat_heads(v, q.shape[1])  # (B, H, S, E)
     try:
-        out = _short_with_bias(q, k, v, terms) if biased else _attend(backend, q, k, v, terms)
+        out = _short_with_bias(q, k, v, terms) if short else _attend(backend, q, k, v, terms)
     except flex.CompilationError as error:
         if not automatic:
             reason = f"{NOT_COMPILED} ({error})"
@@ -126,7 +128,10 @@ def _refusal(backend: Backend, reason: str, q: Tensor, v: Tensor, terms: LogitTe
 
 
 def fastest(q: Tensor, v: Tensor, terms: LogitTerms) -> Backend:
-    """Return the backend that "auto" selects for q (B, H, T, D) and v (B, G or H, S, E)."""
+    """Return the fastest backend for q (B, H, T, D) and v (B, G or H, S, E).
+
+    "auto" selects it, except for short rows with a bias on a CPU.
+    """
     order: list[Backend] = ["sdpa", "eager"] if q.shape[2] < LONG else ["blocked", "eager"]
     if not terms.of_pairs and terms.normalise is None:
         order = ["sdpa", "blocked"]

@@ -243,9 +243,17 @@ class Task:
         Raises:
             InputError: the user named a subset that does not exist, or named one twice.
         """
-        quick = self.quick_subsets if self.context.preset == "quick" else ()
-        named = self.context.subsets or quick or self.all_subsets
-        chosen = tuple(self.subset_aliases.get(name, name) for name in named)
+        self.check_subsets()
+        chosen = self._chosen_subsets()
+        return tuple(name for name in self.all_subsets if name in chosen)
+
+    def check_subsets(self) -> None:
+        """Check the subsets that the user named.
+
+        Raises:
+            InputError: a subset does not exist, or is named twice.
+        """
+        chosen = self._chosen_subsets()
         for name in chosen:
             if name not in self.all_subsets:
                 hint = suggest(name, list(self.all_subsets))
@@ -253,7 +261,12 @@ class Task:
                 raise InputError(f"there is no subset '{name}'{hint}; there are {known}")
             if chosen.count(name) > 1:
                 raise InputError(f"the subset '{name}' is named twice: name it once")
-        return tuple(name for name in self.all_subsets if name in chosen)
+
+    def _chosen_subsets(self) -> tuple[str, ...]:
+        """Return the names of the subsets of this run, unchecked and in the user's order."""
+        quick = self.quick_subsets if self.context.preset == "quick" else ()
+        named = self.context.subsets or quick or self.all_subsets
+        return tuple(self.subset_aliases.get(name, name) for name in named)
 
     @cached_property
     def views(self) -> tuple[View, ...]:

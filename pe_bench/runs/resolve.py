@@ -136,7 +136,7 @@ def resolve(options: RunOptions, spec: str, *, shape: ModelConfig | None = None)
         raise InputError(f"{plugin.label} has no headline, such as Headline('exact_match', 'test')")
     with as_exception():
         check_declared(task, plugin.label)
-    assert task.subsets  # raises an InputError if the user named a subset that does not exist
+    task.check_subsets()
     if shape and not isinstance(task.vocabulary, Tokenizer):
         raise InputError(NO_CHECKPOINT)
     model = start.model if start else _shape(options, preset, task, shape)

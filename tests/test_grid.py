@@ -719,16 +719,13 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         made.append(executor.given)
         return executor
 
-    def threads(preset: str, device: str, *, alone: bool) -> int:
-        return 5 if (preset, device, alone) == ("", "cpu", True) else 0
-
     def execute(run: Any) -> Outcome:
         if run.title.endswith("busy"):
             raise Busy
         return Outcome(run.title, "done", cause="recalled")
 
     monkeypatch.setattr(grid, "Serial", serial)
-    monkeypatch.setattr(grid, "threads_of_run", threads)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
     monkeypatch.setattr(grid, "execute_run", execute)
     return made
 

@@ -90,8 +90,7 @@ class PreparedGrid:
                 others.append(planned)
         for planned in self.overview.to_do:
             (timed if planned.run.resolved.task.measures_time else others).append(planned)
-        threads = threads_of_run("", self.spec.device, alone=True)
-        alone = Serial(threads, self.spec.execution.timeout)
+        alone = Serial(torch.get_num_threads(), self.spec.execution.timeout)
         self._execute(self.executor, others, folder)
         self._execute(alone, timed, folder)
         return [*self.outcomes, *(self.found[planned.run.title] for planned in self.runs)]

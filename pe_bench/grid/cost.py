@@ -71,9 +71,9 @@ class RunCost:
     memory: float
 
 
-def assumed_speed(preset: str, precision: str) -> tuple[float, str]:
+def assumed_speed(precision: str, *, on_cpu: bool) -> tuple[float, str]:
     """Return a speed in 10^12 operations per second, and the device that it is assumed for."""
-    if preset == "quick":
+    if on_cpu:
         return CPU_SPEED, "assumed for two cores, not measured"
     return GPU_SPEED[precision], f"assumed for an H100 in {precision}, not measured"
 
@@ -99,7 +99,8 @@ def describe_training_cost(runs: Sequence[Run]) -> str:
         cost = CostCounter(first.precision).of_run(first.encoding, phases_of(first.resolved))
         operations += len(of_task) * cost.operations
         memory = max(memory, cost.memory)
-    speed, assumed_for = assumed_speed(runs[0].resolved.task.context.preset, runs[0].precision)
+    quick = runs[0].resolved.task.context.preset == "quick"
+    speed, assumed_for = assumed_speed(runs[0].precision, on_cpu=quick)
     time = show_duration(operations / speed / 1e12)
     return (
         f"training: about {operations / 1e15:.3g} PFLOP, up to {memory / 1e9:.3g} GB; {time} at "

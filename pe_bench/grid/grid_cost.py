@@ -68,8 +68,7 @@ class GridCost:
         if not any(phase.train.steps for phase in phases):
             info(f"{spec} · {preset}: trains nothing\n")
             return []
-        # A model of a given size is not for the processor that `quick` is for.
-        assumed, device = assumed_speed("" if self.shape else preset, precision)
+        assumed, device = assumed_speed(precision, on_cpu=self._is_for_cpu(preset))
         speed = self.speed or assumed
         self.devices[speed] = "given" if self.speed else device
         costs = self._costs.setdefault(precision, CostCounter(precision))
@@ -100,7 +99,11 @@ class GridCost:
     def _precision_of(self, preset: str) -> Literal["fp32", "bf16"]:
         if self.precision != "auto":
             return self.precision
-        return "fp32" if preset == "quick" and self.shape is None else "bf16"
+        return "fp32" if self._is_for_cpu(preset) else "bf16"
+
+    def _is_for_cpu(self, preset: str) -> bool:
+        """Return whether the models of a preset are for a CPU; a given shape is for a GPU."""
+        return preset == "quick" and self.shape is None
 
     def _shaped(self, phase: TrainingShape) -> TrainingShape:
         """Return a phase with the vocabulary of the given shape; its options have the rest.

@@ -108,10 +108,11 @@ class Estimates:
             elsewhere = here is not None and record.environment.get("device") != here
             if elsewhere or record.status != "done":
                 continue
-            with suppress(KeyError):  # a record may lack settings and costs
-                cost = _duration_of(record)
-                if cost:
-                    self.durations[_key(record.settings, record.data)][record.encoding].append(cost)
+            with suppress(KeyError):  # a record may lack settings and durations
+                duration = _duration_of(record)
+                if duration:
+                    key = _key(record.settings, record.data)
+                    self.durations[key][record.encoding].append(duration)
         self.slowness = self._slowness()
 
     def of_runs(self, runs: Iterable[Run]) -> RunTimes:
@@ -149,19 +150,19 @@ class Estimates:
         resolved = run.resolved
         rows = len(resolved.model_subsets) * _rows(resolved.settings)
         label = run.encoding.label
-        used = [cost for costs in similar.durations.values() for cost in costs]
+        used = [one for durations in similar.durations.values() for one in durations]
         if label in similar.durations:
             slowness = 1.0
-            alone = fmean(cost.seconds(rows) for cost in used)
+            alone = fmean(duration.seconds(rows) for duration in used)
         else:
             slowness = self.slowness.get(label, 1.0)
             of_others = []
-            for other, costs in similar.durations.items():
-                seconds = fmean(cost.seconds(rows) for cost in costs)
+            for other, durations in similar.durations.items():
+                seconds = fmean(duration.seconds(rows) for duration in durations)
                 of_others.append(seconds / self.slowness.get(other, 1.0))
             alone = fmean(of_others)
-        start = fmean(cost.start for cost in used) if resolved.start else 0.0
-        per_row = fmean(cost.training for cost in used)
+        start = fmean(duration.start for duration in used) if resolved.start else 0.0
+        per_row = fmean(duration.training for duration in used)
         search = TRAININGS * rows * per_row if resolved.tuning else 0.0
         return Parts(slowness * alone, slowness * start, slowness * search)
 
@@ -170,8 +171,9 @@ class Estimates:
         ratios: dict[str, list[float]] = defaultdict(list)
         for known in self.durations.values():
             logs = {}
-            for encoding, costs in known.items():
-                logs[encoding] = math.log(max(1e-3, fmean(c.seconds(1000) for c in costs)))
+            for encoding, durations in known.items():
+                seconds = fmean(duration.seconds(1000) for duration in durations)
+                logs[encoding] = math.log(max(1e-3, seconds))
             mean = fmean(logs.values())
             for encoding, log in logs.items():
                 ratios[encoding].append(log - mean)
@@ -237,7 +239,7 @@ def _exported(folder: Path) -> list[RunRecord]:
 
 
 def _duration_of(record: RunRecord) -> Duration | None:
-    """Return the cost of a run; None if its record does not contain it."""
+    """Return the duration of a run; None if its record does not contain it."""
     rows = _rows(record.settings) * len(record.trainings)
     if not record.trainings or record.seconds is None:
         return None

@@ -7,7 +7,7 @@ from torch import Tensor
 class Documents:
     """The documents of packed rows, which can be split into rows that do not attend to each other.
 
-        A document begins at the start of a row and where the position id does not increase by one.
+    A document begins at the start of a row and where the position id does not increase by one.
 
     Args:
         ids: position ids, (B, T).

@@ -55,7 +55,8 @@ class Worker:
 
     def work(self, work: Work) -> None:
         """Try every run once; skip a run that another process works on."""
-        for self.index in range(len(work.runs)):
+        for index in range(len(work.runs)):
+            self.index = index
             self.begun = False
             self.early = []
             try:
@@ -66,8 +67,8 @@ class Worker:
                 self.send(SavingFailed(str(error)))
                 return
             for line in self.early:
-                self.send(Event(self.index, line))
-            self.send(Event(self.index, outcome))
+                self.send(Event(index, line))
+            self.send(Event(index, outcome))
         self.send(FINISHED)
 
     def train_rank(self, message: RankWork) -> RankWorkEnded:

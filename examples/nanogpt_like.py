@@ -37,15 +37,15 @@ class GPT(nn.Module):
             cache: tokens of earlier calls.
             given: more arguments of `AttentionLayers.begin`, such as position_ids of packed rows.
         """
-        step = self.attention.begin(tokens, cache=cache, **given)
-        x = step.embed(self.embedding(tokens))  # (B, T, C)
+        forward_pass = self.attention.begin(tokens, cache=cache, **given)
+        x = forward_pass.embed(self.embedding(tokens))  # (B, T, C)
         for i, attention in enumerate(self.attention):
-            x = x + attention(self.norms[2 * i](x), step)
+            x = x + attention(self.norms[2 * i](x), forward_pass)
             mlp_in = self.norms[2 * i + 1](x)
             mlp_out = self.mlps[i](mlp_in)
-            step.update_state(mlp_in, mlp_out)
+            forward_pass.update_state(mlp_in, mlp_out)
             x = x + mlp_out
-        step.end()
+        forward_pass.end()
         logits: Tensor = self.head(x)
         return logits
 

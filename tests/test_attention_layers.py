@@ -39,23 +39,23 @@ class Own(torch.nn.Module):
             layer.encoding.load_state_dict(self.decoder.encoding_of(index).state_dict())
         self.double()
 
-    def forward(self, tokens: Tensor, step: ForwardPass, recompute: bool = False) -> Tensor:
+    def forward(self, tokens: Tensor, forward_pass: ForwardPass, recompute: bool = False) -> Tensor:
         """Return the normalised output of the last layer, (B, T, C)."""
 
         def block(layer: pe_bench.AttentionLayer, module: Block, x: Tensor) -> Tensor:
-            x = x + layer(module.input_layernorm(x), step)
+            x = x + layer(module.input_layernorm(x), forward_pass)
             mlp_in = module.post_attention_layernorm(x)
             mlp_out = module.mlp(mlp_in)
-            step.update_state(mlp_in, mlp_out)
+            forward_pass.update_state(mlp_in, mlp_out)
             return x + cast(Tensor, mlp_out)
 
-        x = step.embed(self.decoder.embed_tokens(tokens))
+        x = forward_pass.embed(self.decoder.embed_tokens(tokens))
         for layer, module in zip(self.attention, self.decoder.layers, strict=True):
             if recompute:
                 x = cast(Tensor, checkpoint(block, layer, module, x, use_reentrant=False))
             else:
                 x = block(layer, cast(Block, module), x)
-        step.end()
+        forward_pass.end()
         return cast(Tensor, self.decoder.norm(x))
 
 
@@ -198,16 +198,16 @@ def test_a_missing_call_is_an_error(spec: str) -> None:
     layers = pe_bench.AttentionLayers(CONFIG, pe_bench.load_encoding(spec))
     tokens = random_tokens()
     x = torch.randn(2, LENGTH, 16)
-    step = layers.begin(tokens)
+    forward_pass = layers.begin(tokens)
     with pytest.raises(pe_bench.InputError, match=r"call embed\(x\)"):
-        layers[0](x, step)
+        layers[0](x, forward_pass)
     with pytest.raises(pe_bench.InputError, match="call the layer first"):
-        step.update_state(x, x)
-    step.embed(x)
-    layers[0](x, step)
+        forward_pass.update_state(x, x)
+    forward_pass.embed(x)
+    layers[0](x, forward_pass)
     if spec == "tape":
         with pytest.raises(pe_bench.InputError, match="TAPE passes a state"):
-            layers[1](x, step)
+            layers[1](x, forward_pass)
 
 
 @pytest.mark.parametrize("hook", ["prepare", "extra_values", "update_state"])
@@ -224,10 +224,10 @@ def test_one_hook_of_a_state_is_enough_to_need_it(hook: str) -> None:
 def test_a_pass_that_has_not_ended_is_not_overwritten() -> None:
     layers = pe_bench.AttentionLayers(CONFIG, pe_bench.load_encoding("rope")).eval()
     cache = pe_bench.Cache(2, LENGTH)
-    step = layers.begin(random_tokens(length=6), cache=cache)
+    forward_pass = layers.begin(random_tokens(length=6), cache=cache)
     with pytest.raises(pe_bench.InputError, match=r"call end\(\)"):
         layers.begin(random_tokens(length=6), cache=cache)
-    step.end()
+    forward_pass.end()
     with pytest.raises(pe_bench.InputError, match=r"holds 12 tokens, not 13: .* cache\.grow\(13\)"):
         layers.begin(random_tokens(length=7), cache=cache)
     with pytest.raises(pe_bench.InputError, match="the cache has 2 rows, not 1"):

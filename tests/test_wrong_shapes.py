@@ -86,16 +86,16 @@ def test_tokens_of_a_layer_are_those_of_its_input(shape: tuple[int, ...]) -> Non
 def test_all_tensors_of_a_pass_have_its_tokens(length: int, packed: bool) -> None:
     layers = AttentionLayers(SHAPE, pe_bench.load_encoding("tape"))
     ids = torch.tensor([[0, 1, 2, 0, 1, 2]]) if packed else None
-    step = layers.begin(TOKENS, position_ids=ids)
+    forward_pass = layers.begin(TOKENS, position_ids=ids)
     wrong = torch.ones(2, length, 16)
     message = r"the pass has \(2, 6\) tokens, but this tensor is \(2, "
     with pytest.raises(InputError, match=message):
-        step.embed(wrong)
-    step.embed(X)
+        forward_pass.embed(wrong)
+    forward_pass.embed(X)
     with pytest.raises(InputError, match=message):
-        layers[0](wrong, step)
-    layers[0](X, step)
+        layers[0](wrong, forward_pass)
+    layers[0](X, forward_pass)
     with pytest.raises(InputError, match=message):
-        step.update_state(wrong, X)
+        forward_pass.update_state(wrong, X)
     with pytest.raises(InputError, match=message):
-        step.update_state(X, wrong)
+        forward_pass.update_state(X, wrong)

@@ -20,15 +20,15 @@ class AttentionLayers(nn.Module):
     """The `AttentionLayer`s of a model, for any encoding.
 
         layers = AttentionLayers(config, load_encoding("tape"))
-        step = layers.begin(tokens)  # once in each forward pass
-        x = step.embed(embedding(tokens))
+        forward_pass = layers.begin(tokens)  # once in each forward pass
+        x = forward_pass.embed(embedding(tokens))
         for attention, mlp in zip(layers, mlps):
-            x = x + attention(norm(x), step)
+            x = x + attention(norm(x), forward_pass)
             mlp_in = norm(x)
             mlp_out = mlp(mlp_in)
-            step.update_state(mlp_in, mlp_out)
+            forward_pass.update_state(mlp_in, mlp_out)
             x = x + mlp_out
-        step.end()
+        forward_pass.end()
 
     The layers share an instance of the encoding if the encoding is shared between layers. They
     draw random positions once in each forward pass, as the decoder does. If a call is missing that

@@ -57,21 +57,22 @@ class AttentionLayer(nn.Module):
         check_layers([self.encoding], [0])
 
     def forward(
-        self, x: Tensor, step: ForwardPass | None = None, *, tokens: Tensor | None = None
+        self, x: Tensor, forward_pass: ForwardPass | None = None, *, tokens: Tensor | None = None
     ) -> Tensor:
         """Return attended tokens, (B, T, C) -> (B, T, C).
 
         Args:
             x: normalised input of the attention.
-            step: return value of `AttentionLayers.begin`; None: a plain call, without a cache.
+            forward_pass: return value of `AttentionLayers.begin`; None: a plain call, without a
+                cache.
             tokens: (B, T) ids for a plain call; needed if the positions depend on the tokens.
 
         Raises:
             InputError: the encoding changes embeddings or passes on a state, which a plain call
-                would drop; or a call of `step` is missing.
+                would drop; or a call of `forward_pass` is missing.
         """
-        if step is not None:
-            return step.attend(self.attention, self.encoding, x)
+        if forward_pass is not None:
+            return forward_pass.attend(self.attention, self.encoding, x)
         name = type(self.encoding).__name__
         if hooks.is_stateful(self.encoding):
             raise InputError(

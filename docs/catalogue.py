@@ -280,12 +280,12 @@ def measure_logits(plugin: Plugin) -> torch.Tensor:
     model = Decoder(MODEL, plugin.make).eval()
     tokens = _tokens()  # (B, T)
     is_word = tokens != SEPARATOR
-    trace: list[torch.Tensor] = []
+    of_layers: list[torch.Tensor] = []
     with torch.no_grad():
         attention: Any = model.layers[0].self_attn
         attention.k_proj.weight.copy_(attention.q_proj.weight)
-        model.hidden(tokens, trace=trace)
-    logits = trace[0].double()  # (B, H, T, S)
+        model.hidden(tokens, logits=of_layers)
+    logits = of_layers[0].double()  # (B, H, T, S)
     means = []
     for distance in range(LENGTH):
         pairs = logits.diagonal(-distance, dim1=2, dim2=3)  # (B, H, pairs)

@@ -110,11 +110,11 @@ class Properties(Task):
             tokens = self._tokens(length).to(model.lm_head.weight.device)
             found: dict[int, list[Tensor]] = {distance: [] for distance in _distances(length)}
             for row in tokens.split(1):  # (1, T): logits of all rows at once would fill a GPU
-                trace: list[Tensor] = []
-                model.hidden(row, trace=trace)
+                of_layers: list[Tensor] = []
+                model.hidden(row, logits=of_layers)
                 is_word = row != SEPARATOR  # (1, T)
                 for distance, parts in found.items():
-                    logits = trace[0].diagonal(-distance, dim1=2, dim2=3)  # (1, H, pairs)
+                    logits = of_layers[0].diagonal(-distance, dim1=2, dim2=3)  # (1, H, pairs)
                     counted = is_word[:, distance:] & is_word[:, : length - distance]  # (1, pairs)
                     parts.append(logits.double().transpose(1, 2)[counted])
             for distance, parts in found.items():

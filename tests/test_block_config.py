@@ -81,14 +81,14 @@ def test_a_block_is_a_llama_with_other_weights(
 
 @torch.no_grad()
 def test_attention_logits_are_capped() -> None:
-    trace: list[Tensor] = []
+    uncapped: list[Tensor] = []
     plain = make()
-    plain.hidden(TOKENS, trace=trace)
+    plain.hidden(TOKENS, logits=uncapped)
     capped: list[Tensor] = []
-    make(score_cap=0.3).hidden(TOKENS, trace=capped)
-    finite = trace[0].isfinite()
+    make(score_cap=0.3).hidden(TOKENS, logits=capped)
+    finite = uncapped[0].isfinite()
     assert torch.equal(capped[0].isfinite(), finite)
-    expected = 0.3 * torch.tanh(trace[0][finite] / 0.3)
+    expected = 0.3 * torch.tanh(uncapped[0][finite] / 0.3)
     torch.testing.assert_close(capped[0][finite], expected)
 
 

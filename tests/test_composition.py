@@ -59,10 +59,10 @@ def test_a_table_of_zeros_changes_nothing_about_the_base(base: str) -> None:
     assert not torch.allclose(both(tokens), alone(tokens))
     table = both.get_parameter("encodings.0.table.weight")
     table.zero_()
-    traces: list[list[Tensor]] = [[], []]
-    for model, trace in zip((both, alone), traces, strict=True):
-        model.hidden(tokens, trace=trace)
-    for wrapped, plain in zip(*traces, strict=True):
+    logits: list[list[Tensor]] = [[], []]
+    for model, found in zip((both, alone), logits, strict=True):
+        model.hidden(tokens, logits=found)
+    for wrapped, plain in zip(*logits, strict=True):
         torch.testing.assert_close(wrapped, plain)
     torch.testing.assert_close(both(tokens), alone(tokens))
     ids = torch.arange(tokens.shape[1])[None] + 5

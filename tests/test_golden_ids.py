@@ -412,8 +412,8 @@ def test_earlier_segments_do_not_move_later_ones_apart(spec: str) -> None:
     tokens, more = some_tokens(1), torch.tensor([[7, 8, 9, 50]])
     alone: list[Tensor] = []
     after: list[Tensor] = []
-    model.hidden(tokens, trace=alone)
-    model.hidden(torch.cat([more, tokens], dim=1), trace=after)
+    model.hidden(tokens, logits=alone)
+    model.hidden(torch.cat([more, tokens], dim=1), logits=after)
     torch.testing.assert_close(after[0][..., 4:, 4:], alone[0])
 
 

@@ -75,7 +75,7 @@ def find_unlike_layers(make_encoding: MakeEncoding, config: ModelConfig) -> list
     ids = hooks.position_ids(first, tokens)
     positions = Positions(ids, ids)
     state = hooks.prepare(first, x, positions)
-    context = Context(positions, cache=None, backend="eager", trace=None)
+    context = Context(positions, cache=None, backend="eager")
     outputs = []
     for layer in range(config.layers):
         block.self_attn.layer = layer

@@ -27,11 +27,11 @@ def bfloat16(subject: Subject) -> str | None:
     errors = []
     sizes = []
     for ids in (near, near + span - length, near * (span // length)):
-        trace: list[Tensor] = []
-        expected = wide.lm_head(wide.hidden(tokens, positions=ids, trace=trace)).double()
+        logits: list[Tensor] = []
+        expected = wide.lm_head(wide.hidden(tokens, positions=ids, logits=logits)).double()
         error = (narrow(tokens, positions=ids).double() - expected).square().mean().sqrt()
         errors.append(float(error / expected.square().mean().sqrt()))
-        sizes.append(_size(torch.stack(trace)))
+        sizes.append(_size(torch.stack(logits)))
     first, *far = errors
     if math.isnan(first):
         raise NotApplicable("needs finite outputs near position 0")

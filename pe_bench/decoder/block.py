@@ -34,8 +34,8 @@ class Context:
     positions: Positions
     cache: Cache | None
     backend: Backend
-    trace: list[Tensor] | None  # if a list, every layer appends its logits
-    group: int | None = None  # tokens per group of shifted sparse attention
+    logits: list[Tensor] | None = None  # if a list, every layer appends its logits
+    group_length: int | None = None  # tokens per group of shifted sparse attention
     weights: list[Tensor] | None = None  # if a list, every layer appends its attention weights
 
     def remember(self, layer: int, name: str, new: Tensor) -> Tensor:
@@ -123,13 +123,13 @@ class Attention(nn.Module):
         terms = hooks.logit_terms(encoding, positions, len(x))
         if self.config.block.score_cap:
             terms = terms.capped(self.config.block.score_cap)
-        if context.trace is not None:
-            context.trace.append(attention_logits(q, k, terms))  # (B, H, T, S)
+        if context.logits is not None:
+            context.logits.append(attention_logits(q, k, terms))  # (B, H, T, S)
         if context.weights is not None:
             logits = attention_logits(q, k, terms)  # (B, H, T, S)
             context.weights.append(terms.attention_weights(logits))
-        if context.group:
-            out = shifted_sparse_attention(q, k, v, terms, context.group, context.backend)
+        if context.group_length:
+            out = shifted_sparse_attention(q, k, v, terms, context.group_length, context.backend)
         else:
             out = attend(q, k, v, terms, backend=context.backend)
         extra = None

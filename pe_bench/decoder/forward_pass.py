@@ -83,7 +83,7 @@ class ForwardPass:
                 "after the MLP of each layer"
             )
         state = self._states.get(layer, self._states.get(first))
-        context = Context(self._positions[kind], self.cache, self._backend, trace=None)
+        context = Context(self._positions[kind], self.cache, self._backend)
         attended: AttentionOutput = attention(self._split(x), encoding, state, context)
         self._last = layer, encoding, attended.extra
         return self._join(attended.tokens)

@@ -109,7 +109,7 @@ class AttentionLayer(nn.Module):
         """
         positions = self._positions(x, tokens)
         state = hooks.prepare(self.encoding, x, positions) if state is None else state
-        context = Context(positions, cache=None, backend=backend, trace=None)
+        context = Context(positions, cache=None, backend=backend)
         attended: AttentionOutput = self.attention(x, self.encoding, state, context)
         return attended
 

@@ -177,19 +177,19 @@ class Decoder(nn.Module):
         cache: Cache | None = None,
         positions: Tensor | None = None,
         backend: Backend = "auto",
-        trace: list[Tensor] | None = None,
+        logits: list[Tensor] | None = None,
         *,
         final_lengths: Tensor | None = None,
     ) -> Tensor:
         """Return the normalised output of the last layer, (B, T, C); arguments as in `forward`.
 
-        Without gradients, cache and trace, a batch that does not fit into memory is divided.
+        Without gradients, a cache and `logits`, a batch that does not fit into memory is divided.
 
         Args:
-            trace: list to which every layer appends its attention logits (B, H, T, S).
+            logits: list to which every layer appends its attention logits (B, H, T, S).
         """
-        if torch.is_grad_enabled() or cache is not None or trace is not None:
-            return self._hidden(tokens, cache, positions, backend, trace, final_lengths)
+        if torch.is_grad_enabled() or cache is not None or logits is not None:
+            return self._hidden(tokens, cache, positions, backend, logits, final_lengths)
 
         def of_rows(rows: slice) -> Tensor:
             ids = positions if positions is None or len(positions) == 1 else positions[rows]
@@ -205,7 +205,7 @@ class Decoder(nn.Module):
         cache: Cache | None,
         positions: Tensor | None,
         backend: Backend,
-        trace: list[Tensor] | None,
+        logits: list[Tensor] | None,
         final_lengths: Tensor | None,
         weights: list[Tensor] | None = None,
     ) -> Tensor:
@@ -215,10 +215,10 @@ class Decoder(nn.Module):
             x = x * x.new_tensor(self.config.block.embedding_scale)
         of_kinds = begin_positions(self.encoding, tokens, cache, positions, final_lengths)
         x, states = embed_and_prepare(self.encoding, x, of_kinds)  # (B, T, C)
-        group = self.group_length if self.training else None
-        contexts = [Context(one, cache, backend, trace, group, weights) for one in of_kinds]
+        group_length = self.group_length if self.training else None
+        contexts = [Context(one, cache, backend, logits, group_length, weights) for one in of_kinds]
         recompute = self.recompute and self.training and torch.is_grad_enabled()
-        run = run_checkpointed if recompute and cache is None and trace is None else run_block
+        run = run_checkpointed if recompute and cache is None and logits is None else run_block
         for module in self.layers:
             block = cast(Block, module)
             layer = block.self_attn.layer

@@ -154,7 +154,7 @@ def test_words_have_what_changes_the_task_and_nothing_else(tmp_path: Path) -> No
 
         context = SimpleNamespace(preset="mid", data=Path("own"))
         own = SimpleNamespace(vocabulary=vocabulary, context=context, preset=preset)
-        return SimpleNamespace(label=label, task=own, start=None, tuning=None)
+        return SimpleNamespace(label=label, task=own, start=None)
 
     text = ByteTokenizer()
     numbers = task("mqar:pairs=3", Vocabulary(9), lr=0.5)
@@ -173,24 +173,24 @@ def test_words_have_what_changes_the_task_and_nothing_else(tmp_path: Path) -> No
     )
     shape = "--model.layers 3 --model.qk_norm rms --adapt.steps 4 --adapt.also norms"
     train = "--train.steps 7 --train.batch_size 2 --train.length 64 --train.recompute true"
-    assert " ".join(command_words(options, numbers)) == (
+    assert " ".join(command_words(options, numbers, is_searched=False)) == (
         f"--subsets b a --data DIR mqar=DIR {train} {shape}"
     )
-    numbers.tuning = options.tune
-    words = command_words(replace(options, train={"steps": 9}, data={}), numbers)
+    changed = replace(options, train={"steps": 9}, data={})
+    words = command_words(changed, numbers, is_searched=True)
     assert " ".join(words) == f"--subsets b a --tune --tune.lr 0.25 0.5 --tune.seeds 7 8 {shape}"
     usual = {**options.train, "lr": 0.5}
     other = replace(options, tune=Tuning(), subsets=None, data={}, train=usual)
-    words = command_words(other, numbers)
+    words = command_words(other, numbers, is_searched=True)
     assert " ".join(words) == f"--tune {train} {shape}"
     before = "--pretrain.batch_size 16 --pretrain.lr 0.25"
-    assert " ".join(command_words(options, questions)) == (
+    assert " ".join(command_words(options, questions, is_searched=False)) == (
         f"--subsets b a --tokenizer bpe:300 --data DIR perplexity=DIR {before} {shape}"
     )
     (tmp_path / "own.json").touch()
     own = replace(options, tokenizer=str(tmp_path / "own.json"), train={"length": 96, "steps": 1})
     places = "--tokenizer FILE --data DIR perplexity=DIR"
-    assert " ".join(command_words(own, questions)) == (
+    assert " ".join(command_words(own, questions, is_searched=False)) == (
         f"--subsets b a {places} --train.length 96 {before} {shape}"
     )
 

@@ -11,7 +11,7 @@ from pe_bench.runs.tuning import Tuning
 from pe_bench.text.tokenizer import Tokenizer
 
 
-def command_words(options: RunOptions, task: ResolvedTask) -> tuple[str, ...]:
+def command_words(options: RunOptions, task: ResolvedTask, *, is_searched: bool) -> tuple[str, ...]:
     """Return the options that change a task's runs, as words of `pe-bench run`.
 
     The words leave out encoding, task, seed, preset, protocol, precision, and the encoding or
@@ -22,6 +22,7 @@ def command_words(options: RunOptions, task: ResolvedTask) -> tuple[str, ...]:
     Args:
         options: options of the command.
         task: the task, made with these options.
+        is_searched: whether the first or further training has a search for learning rates.
     """
     words: list[str] = []
     if options.subsets:
@@ -31,7 +32,7 @@ def command_words(options: RunOptions, task: ResolvedTask) -> tuple[str, ...]:
     folders = list(_data_folders(options, task))
     if folders:
         words += ["--data", *folders]
-    if options.tune and task.tuning:
+    if options.tune and is_searched:
         words.append("--tune")
         words += option_words("tune", {"lr": options.tune.lr} if options.tune.lr else {})
         if options.tune.seeds != Tuning().seeds:

@@ -83,9 +83,9 @@ class RunFactory:
             if task.task.measures_time:
                 task = task.under(self._conditions)
             made = task if self.origin is None else self._continue_from_origin(task, self.origin)
-            # The first training, further training, or both may have a search.
-            searched = replace(task, tuning=task.tuning or made.tuning)
-            self._tasks[spec] = replace(made, words=command_words(self._given, searched))
+            is_searched = task.tuning is not None or made.tuning is not None
+            words = command_words(self._given, task, is_searched=is_searched)
+            self._tasks[spec] = replace(made, words=words)
         return self._tasks[spec]
 
     def adapted(self, encoding: Plugin, task: ResolvedTask) -> Plugin:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pe_bench.errors import InputError, suggest
 from pe_bench.reporting.selection import tables_of_tasks
-from pe_bench.reporting.sentences import describe_mean, describe_verdict, names_of
+from pe_bench.reporting.sentences import describe_mean, describe_verdict, name_among
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import has_model_scores
 from pe_bench.reporting.verdicts import Verdict, both_means, find_shared, mean_of
@@ -125,7 +125,6 @@ def answer(tables: Sequence[Table], questions: Sequence[Question]) -> Answers:
             asked.append((mean, first, second))
             on.append(None)
     comparisons = len(asked) + missing
-    names = dict(zip(map(id, tables), names_of(tables), strict=True))
     answers = []
     differences = compare_asked(asked, missing)
     for table, (scores, *_), difference in zip(on, asked, differences, strict=True):
@@ -133,7 +132,7 @@ def answer(tables: Sequence[Table], questions: Sequence[Question]) -> Answers:
             answers.append(f"Mean over tasks: {describe_mean(difference, comparisons)}")
         else:
             verdict = Verdict(table, difference, *both_means(scores), comparisons)
-            answers.append(describe_verdict(verdict, names[id(table)]))
+            answers.append(describe_verdict(verdict, name_among(tables, table)))
     return Answers(answers, [*find_unknown(tables, questions), *left_out])
 
 

@@ -205,11 +205,13 @@ def own_unit(verdict: Verdict) -> str:
 
 def names_of(tables: Sequence[Table]) -> list[str]:
     """Return the shortest unique names of tables: the task if unique, else the heading."""
-    tasks = [table.about.task for table in tables]
-    return [
-        table.about.task if tasks.count(table.about.task) == 1 else table.heading
-        for table in tables
-    ]
+    return [name_among(tables, table) for table in tables]
+
+
+def name_among(tables: Sequence[Table], table: Table) -> str:
+    """Return the shortest unique name of one of several tables, see `names_of`."""
+    tasks = [other.about.task for other in tables]
+    return table.about.task if tasks.count(table.about.task) == 1 else table.heading
 
 
 def _only(found: Verdicts) -> str:

@@ -175,21 +175,7 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
             past_key_values.check_mask(attention_mask, input_ids.shape[1])
             hidden = past_key_values.forward(self.model, input_ids)  # (B, T, C)
         else:
-            padding = left_padding(input_ids, attention_mask)  # (B,)
-            given = other_positions(position_ids, input_ids, attention_mask, padding)
-            if given is not None and past_key_values is not None:
-                raise InputError("position_ids with a cache must be 0, 1, 2, ... after the padding")
-            if given is not None and attention_mask is None:
-                hidden = hidden_of_documents(self.model, input_ids, given)  # (B, T, C)
-            else:
-                tokens = shift(input_ids, padding)  # (B, T)
-                if past_key_values is not None:
-                    hidden = past_key_values.start(self.model, tokens, padding)  # (B, T, C)
-                else:
-                    lengths = (tokens.shape[1] - padding).cpu()  # (B,)
-                    ids = None if given is None else shift(given, padding)
-                    hidden = self.model.hidden(tokens, None, ids, final_lengths=lengths)
-                hidden = shift(hidden, -padding)  # (B, T, C)
+            hidden = self._hidden(input_ids, attention_mask, position_ids, past_key_values)
         keep = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.model.logits(hidden[:, keep])  # (B, kept, vocab_size)
         loss = None
@@ -197,6 +183,37 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
             size = self.model.config.vocab_size
             loss = self.loss_function(logits=logits, labels=labels, vocab_size=size, **kwargs)
         return CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
+
+    def _hidden(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        position_ids: Tensor | None,
+        cache: DecoderCache | None,
+    ) -> Tensor:
+        """Return the output of the last layer, (B, T, C), without earlier tokens.
+
+        Args:
+            input_ids, attention_mask, position_ids: as in `forward`.
+            cache: empty cache that gets the tokens, if any.
+
+        Raises:
+            InputError: the positions do not fit a cache.
+        """
+        padding = left_padding(input_ids, attention_mask)  # (B,)
+        given = other_positions(position_ids, input_ids, attention_mask, padding)
+        if given is not None and cache is not None:
+            raise InputError("position_ids with a cache must be 0, 1, 2, ... after the padding")
+        if given is not None and attention_mask is None:
+            return hidden_of_documents(self.model, input_ids, given)
+        tokens = shift(input_ids, padding)  # (B, T)
+        if cache is not None:
+            hidden = cache.start(self.model, tokens, padding)  # (B, T, C)
+        else:
+            lengths = (tokens.shape[1] - padding).cpu()  # (B,)
+            ids = None if given is None else shift(given, padding)
+            hidden = self.model.hidden(tokens, None, ids, final_lengths=lengths)
+        return shift(hidden, -padding)
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:

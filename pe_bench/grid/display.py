@@ -17,12 +17,13 @@ class Display:
         parallel_runs: number of runs at the same time.
 
     Attributes:
+        remaining: estimated seconds of the runs that have not ended, by title.
         running: start times of the running runs, by title.
         failed: titles of failed runs, each with the cause.
     """
 
     def __init__(self, estimates: Mapping[str, float | None], parallel_runs: int = 1) -> None:
-        self.waiting = dict(estimates)
+        self.remaining = dict(estimates)
         self.total = len(estimates)
         self.parallel_runs = parallel_runs
         self.running: dict[str, float] = {}
@@ -54,7 +55,7 @@ class Display:
     def end(self, run: Run, outcome: Outcome) -> None:
         """Print the outcome of a run."""
         self.ended += 1
-        self.waiting.pop(run.title, None)
+        self.remaining.pop(run.title, None)
         began = self.running.pop(run.title, None)
         if outcome.status == "failed":  # the run itself has printed the failure
             self.failed.append(f"{run.title}: {outcome.cause or ' '.join(outcome.complaints)}")
@@ -93,7 +94,7 @@ class Display:
         now = time.monotonic()
         seconds = 0.0
         longest = 0.0
-        for title, estimate in list(self.waiting.items()):  # a copy: another thread may draw
+        for title, estimate in list(self.remaining.items()):  # a copy: another thread may draw
             expected = mean if estimate is None else estimate
             if expected is None:
                 return None

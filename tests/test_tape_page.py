@@ -312,19 +312,22 @@ def test_what_the_page_says_about_the_ablations_on_perplexity(
     found = differences(trained)
     assert not [one for one in found.values() if one.significant]
     intervals = []
-    for name in ("post_mix=off", "mlp_mix=false", "mixing=channels"):
+    for name in (
+        "post_mix=off", "mlp_mix=false", "mixing=all", "mixing=channels", "mixing=heads-apart",
+    ):  # fmt: skip
         intervals.append(f"{found[name].low:+.3f} to {found[name].high:+.3f}")
     text = page_text()
     assert (
         f"are {intervals[0]} bits without the update with attended states, {intervals[1]} bits "
-        f"without the update by the token's own content, and {intervals[2]} bits if channels are "
-        "mixed instead of heads"
+        f"without the update by the token's own content, and {intervals[2]} bits without "
+        "equivariance (`mixing=all`). The other two variants of `mixing` are "
+        f"{intervals[3]} and {intervals[4]} bits from `tape`"
     ) in text
     assert not [one for one in differences(longer).values() if one.significant]
     chance = longer.ranking.baselines["unigram table"]
     assert f"a unigram table ({chance:.2f} bits)" in text
     assert min(longer.ranking.means.values()) > chance
-    assert len(longer.encodings) == 5 and rates(longer).keys() == {"2e-3"}
+    assert len(longer.encodings) == 7 and rates(longer).keys() == {"2e-3"}
     assert not any(page.tuned(longer, name) for name in longer.encodings)
 
 

@@ -140,7 +140,7 @@ def describe(summary: TaskSummary) -> str:
     how = (
         f"Out of distribution; means of {_any_of(seeds)} seeds; models of {_range(sizes)} "
         f"parameters. {describe_search(summary)} Mean score: 0 is the best baseline (lower scores "
-        f"are clipped), 1 is the ceiling; the {families} families have equal weight. In "
+        f"of a seed are clipped), 1 is the ceiling; the {families} families have equal weight. In "
         f"brackets: seeds that learned, if not all.{_describe_given(summary)}"
     )
     if WINDOWED in shown:

@@ -21,7 +21,7 @@ from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table, replac
 from pe_bench.reporting.paired import compare_table, show_p
 from pe_bench.reporting.sentences import describe_mean, in_words
 from pe_bench.reporting.tables import Table, read_tables
-from pe_bench.reporting.task_summary import count_families, find_summaries, summary_of
+from pe_bench.reporting.task_summary import count_families, summary_of
 from pe_bench.reporting.verdicts import Verdict, Verdicts, compare_pair, tables_to_compare
 from pe_bench.results.views import Headline
 from pe_bench.stats.comparison import Difference
@@ -141,8 +141,7 @@ def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
     mean = found[0].mean
     assert mean is not None
     tables = [verdict.table for verdict in found[0].tasks]
-    (summary,) = find_summaries(tables)
-    over = differences_over_families(summary.tasks, PAIR[1])[PAIR[0]]
+    over = differences_over_families(summary_of(tables).tasks, PAIR[1])[PAIR[0]]
     every = [verdict.table for verdicts in found for verdict in verdicts.tasks]
     other_rates = [t.about.task for t in every if rates(t, PAIR[0]) != rates(t, PAIR[1])]
     sentences = (
@@ -164,9 +163,8 @@ def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
 
 def describe_largest(tables: Sequence[Table]) -> str:
     """Return which family contributes most to the mean, and how much."""
-    (summary,) = find_summaries(tables)
     gains: dict[str, list[float]] = {}
-    for task in summary.tasks:
+    for task in summary_of(tables).tasks:
         scores = task.normalise()
         means = np.nanmean(scores.values, axis=1)
         of = dict(zip(scores.encodings, means, strict=True))

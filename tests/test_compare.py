@@ -333,7 +333,7 @@ def test_a_task_without_a_fixed_scale_is_in_no_mean(tmp_path: Path) -> None:
     put(tmp_path, "bits", "b", [1.10, 1.25, 1.30, 1.20, 1.31], metric="bits_per_byte")
     before = verdicts.compare_pair(read_tables(tmp_path), "a", "b")
     assert before.mean is not None
-    no_floor = "is in no mean over tasks: it has no lower baseline."
+    no_floor = "is in no mean over tasks: it has no baseline."
     assert set(before.left_out) == {f"bits {no_floor}", f"three {no_floor}"}
     assert "on average over 2 of these tasks" in sentences.describe_all(before)
     for task in ("one", "two", "three"):
@@ -430,7 +430,7 @@ def test_the_summary_over_tasks(tables: list[Table]) -> None:
     (summary,) = task_summary.find_summaries(tables)
     section = task_summary.describe_summary(summary)
     assert section.startswith("## All tasks · quick · strict\n")
-    assert "bits is in no mean over tasks: it has no lower baseline." in section
+    assert "bits is in no mean over tasks: it has no baseline." in section
     assert "Means over 3 families of tasks (3 tasks)" in section
     row = r"^\| good +\| +(\S+) \|[^|]+\| +(\S+) \|[^|]+\| +a \| +1 \| +(1|2|3) \|"
     first = re.search(row, section, re.MULTILINE)

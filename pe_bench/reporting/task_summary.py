@@ -170,8 +170,12 @@ def describe_left_out(tables: Sequence[Table]) -> list[str]:
     lines = []
     for table in tables:
         if not on_fixed_scale(table):
-            missing = "best possible score" if find_end(table) is None else "lower baseline"
-            lines.append(f"{table.about.task} is in no mean over tasks: it has no {missing}.")
+            reason = "it has no baseline"
+            if find_end(table) is None:
+                reason = "it has no best possible score"
+            elif table.ranking.best_baseline is not None:
+                reason = "its best baseline has the best possible score"
+            lines.append(f"{table.about.task} is in no mean over tasks: {reason}.")
     return lines
 
 

@@ -24,7 +24,7 @@ from pe_bench.runs.resolve import resolve
 from pe_bench.runs.tuning import Tuning
 
 RESULTS = Path(__file__).parents[1] / "results"
-OTHER_DATA = ["posgen-0472a364", "ruler-2456ddca", "perplexity-2c227030"]  # not made any more
+OTHER_DATA = ["ruler-2456ddca", "perplexity-2c227030"]  # not made any more
 FROM_CHECKPOINTS = ["pretrained"]  # the models that these runs start from are not at hand
 ALL = {path.name for path in RESULTS.iterdir() if (path / "leaderboard.md").exists()}
 FOLDERS = sorted(ALL - {*FROM_CHECKPOINTS})

@@ -31,6 +31,7 @@ from made_runs import (
 
 from pe_bench.cli import main
 from pe_bench.errors import InputError
+from pe_bench.reporting import paper_captions, ranks, sentences, verdicts
 from pe_bench.reporting.frames import read_results
 from pe_bench.reporting.new_runs import summarize
 from pe_bench.reporting.notes import unfinished_runs, write_notes
@@ -325,6 +326,13 @@ def test_runs_on_other_items_are_named_and_not_paired_by_item(
     warnings = [line for line in write_notes(table).splitlines() if line.startswith("Other data")]
     assert [re.findall(r"\w+ \(.*?\)", line) for line in warnings] == ([named] if named else [])
     assert without_items == (("nope",) if named else ())
+    pair = verdicts.compare_pair([table], "rope", "nope")
+    shown = [*sentences.describe(pair), ranks.describe_ranks([table])]
+    shown.append(paper_captions.describe_figure(table, "curves"))
+    found = [bool(re.search(r"Other data: \w+ \(", " ".join(text.split()))) for text in shown]
+    assert any(found[:-2]) == found[-2] == found[-1] == bool(named)
+    other = verdicts.compare_pair([table], "rope", "tape")
+    assert not any("Other data" in line for line in other.left_out)
     assert scores_of(table, ["rope", "tape"]).resampled is not None
 
 

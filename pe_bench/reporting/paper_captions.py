@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from pe_bench.reporting.display_names import display_name
+from pe_bench.reporting.same_data import describe_other_data
 from pe_bench.reporting.tables import Table
 from pe_bench.results.baselines import find_chance
 from pe_bench.results.views import Column, Curve
@@ -38,6 +39,8 @@ def describe_table(
     parts += describe_learned(tables)
     parts += _describe_baselines(tables, baselines)
     parts += describe_given(tables)
+    for table in tables:
+        parts += describe_other_data(table.records)
     parts.append(describe_commits(tables))
     return " ".join(filter(None, parts))
 
@@ -63,7 +66,7 @@ def describe_figure(table: Table, title: str) -> str:
     shown = [view.metric for view in table.views(Curve)]
     given = table.describe_given(shown or [view.metric for view in table.views(Column)])
     parts += [f"{given[0].upper()}{given[1:]}."] if given else []
-    parts.append(describe_commits([table]))
+    parts += [*describe_other_data(table.records), describe_commits([table])]
     return " ".join(parts)
 
 

@@ -6,6 +6,7 @@ from pe_bench.reporting import task_summary
 from pe_bench.reporting.notes import ARROWS, DEVIATION, RANKS
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.ranked_table import rank_briefly, show_plain
+from pe_bench.reporting.same_data import describe_other_data
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.terminal import WIDTH, plain_table, wrap
 
@@ -19,6 +20,7 @@ def describe_ranks(tables: Sequence[Table]) -> str:
     parts = []
     for table in tables:
         parts += [wrap(table.heading), show_plain(rank_briefly(table, compare_table(table)))]
+        parts += map(wrap, describe_other_data(table.records))
     legend = f"{RANKS} among all pairs of their table; –: too few seeds for a test."
     parts.append(wrap(f"{legend} {DEVIATION} {ARROWS}."))
     summaries = task_summary.find_summaries(tables)

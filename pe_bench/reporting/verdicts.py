@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pe_bench.errors import InputError, suggest
+from pe_bench.reporting.same_data import describe_other_data
 from pe_bench.reporting.selection import tables_of_tasks
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import (
@@ -112,8 +113,8 @@ def find_shared(
     """Return the tables in which two encodings have a seed in common, and their numbers there.
 
     Returns:
-        The tables, the numbers of the two encodings in each, and a sentence for each other table
-        that has one of them.
+        The tables, the numbers of the two encodings in each, a sentence for each other table that
+        has one of them, and warnings about runs on other data.
     """
     pair = [first, second]
     shared = []
@@ -130,6 +131,8 @@ def find_shared(
         if math.isfinite(both_means(task.scores)[0]):
             shared.append(table)
             tasks.append(task)
+            own = [record for record in table.records if record.encoding in pair]
+            left_out += [f"{table.heading}: {line}" for line in describe_other_data(own)]
             continue
         seeds = []
         for name in pair:

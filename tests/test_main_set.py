@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import shown_runs
 from made_runs import put
 from scripts import load_script
 from test_compare import put as put_scores
@@ -86,6 +87,8 @@ def test_adapted_models_are_not_averaged_with_others(tmp_path: Path) -> None:
                 digest = f"{task}{'from' in origin}"
                 rows = [Measurement("all", "bits_per_byte", 1.0, 9)]
                 put(tmp_path, encoding, rows, task=task, settings=origin, settings_digest=digest)
+            guessing = [Measurement("all", "bits_per_byte", 2.0, 9)]
+            shown_runs.put_baselines(tmp_path, task, digest, {"guessing": guessing})
     summaries = find_summaries(read_tables(tmp_path))
     assert {summary.title for summary in summaries} == {
         "All tasks · quick · strict",

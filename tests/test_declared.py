@@ -43,6 +43,28 @@ def test_a_declaration_that_cannot_be_stored_is_refused(
     assert sentence in " ".join(capsys.readouterr().err.split())
 
 
+def test_runs_on_other_data_need_another_fingerprint(
+    toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "a.txt").write_text("a")
+    assert toy("--data", "words") == (2, [])
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "toy.py does not override `fingerprint`, so runs on other data" in shown
+    method = """
+    @property
+    def fingerprint(self):
+        return "words " + (self.context.data / "a.txt").read_text()
+
+    def batch("""
+    (tmp_path / "toy.py").write_text(TASK.replace("\n    def batch(", method, 1))
+    assert toy("--data", "words")[0] == 0
+    assert toy("--data", "words") == (0, [])
+    (tmp_path / "words" / "a.txt").write_text("b")
+    code, log = toy("--data", "words")
+    assert code == 0 and log  # runs again
+
+
 def test_a_broken_declaration_fails_this_task_only(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -300,6 +300,17 @@ def test_an_item_without_an_answer_is_refused(tmp_path: Path) -> None:
         make_task(Silent, tmp_path).items("one", EvalPoint(1))
 
 
+def test_items_without_a_prompt_are_refused(tmp_path: Path) -> None:
+    class Unasked(Echo):
+        items = LengthGeneralizationTask.items
+
+        def sample(self, rng: np.random.Generator, subset: str, point: EvalPoint) -> list[Turn]:
+            return [Turn([], [FIRST, FIRST])]
+
+    with pytest.raises(InputError, match="begins with an answer, whose first token nothing"):
+        make_task(Unasked, tmp_path).items("one", EvalPoint(1))
+
+
 @pytest.mark.parametrize(
     ("ids", "message"),
     [

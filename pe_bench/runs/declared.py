@@ -16,10 +16,16 @@ def check_declared(task: Task, label: str) -> None:
     """Check the subsets, the headline and all else of a task that records of its runs contain.
 
     Raises:
-        InputError: two subsets would share files, the headline has no direction, or a record
-            with a declared value could not be read.
+        InputError: two subsets would share files, the headline has no direction, runs on other
+            data would have the same settings, or a record with a declared value could not be read.
     """
     _check_subsets(task)
+    without_data = f"{task.name}-v{task.version}"
+    if task.context.data is not None and task.fingerprint.partition("+")[0] == without_data:
+        raise InputError(
+            f"{label} does not override `fingerprint`, so runs on other data would count as the "
+            "same runs: return a digest of the files that it reads from --data"
+        )
     metric = task.metrics.get(task.headline.metric) or describe_metric(task.headline.metric)
     if metric.higher_is_better is None:
         raise InputError(

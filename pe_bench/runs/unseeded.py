@@ -5,7 +5,7 @@ from pe_bench.registry.versions import is_shipped
 from pe_bench.sequences.length_generalization import LengthGeneralizationTask
 from pe_bench.task import Task
 
-REMEDY = "take every random number from the generator that `sample` gets, or from a fixed seed"
+REMEDY = "take every random number of a row from the generator that `sample` gets"
 
 
 def find_unseeded(task: Task) -> str | None:

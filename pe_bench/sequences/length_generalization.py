@@ -133,7 +133,7 @@ class LengthGeneralizationTask(Task):
         """Return the items of a point. They are the same for every encoding and seed.
 
         Raises:
-            InputError: an item has no answer, or an id that is not in the vocabulary.
+            InputError: an item has no answer or no prompt, or an id that is not in the vocabulary.
         """
         identity = (self.all_subsets.index(subset), point.length, *point.second_axis.encode())
         rng = np.random.default_rng([EVAL_SEED, *identity])
@@ -144,6 +144,11 @@ class LengthGeneralizationTask(Task):
         if not found.scored.any(1).all():
             raise InputError(
                 f"{self.name}: an item of {subset} at length {point.length} has no answer"
+            )
+        if found.scored[:, 0].any():
+            raise InputError(
+                f"{self.name}: an item of {subset} at length {point.length} begins with an answer, "
+                "whose first token nothing predicts: begin with a prompt"
             )
         size = self.vocabulary.vocab_size
         if found.ids.size and not 0 <= found.ids.min() <= found.ids.max() < size:

@@ -626,6 +626,19 @@ def test_tables_of_the_terminal(results: Path) -> None:
     assert "guessing" in brief
 
 
+def test_an_answer_without_its_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The answer is what was asked for, so only a figure that was asked for is an error."""
+    for encoding in "ab":
+        put(tmp_path, "t", encoding, [11, 12, 14, 13, 11])
+    (tmp_path / "plots").write_text("in the way")
+    assert main(["compare", "a", "b", "--results", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("t: a and b") and "write --figure FILE" in shown.err
+    figure = ["--figure", str(tmp_path / "plots" / "figure.png")]
+    assert main(["compare", "a", "b", "--results", str(tmp_path), *figure]) == 2
+    assert "write --figure" not in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_report_of_several_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put(tmp_path / "one", "t", "a", [11, 12])

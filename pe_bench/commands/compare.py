@@ -116,7 +116,10 @@ def _compare_pair(tables: "Sequence[Table]", pair: Sequence[str], options: Compa
     try:
         panels.save(forest.draw_forest(found), [path])
     except SavingError as error:
-        raise InputError(f"{error}; write --figure FILE for another place") from None
+        if options.figure:
+            raise InputError(str(error)) from None
+        warn(f"{error}; write --figure FILE for another place")
+        return
     info(f"\n{path}")
 
 

@@ -300,6 +300,14 @@ def test_an_item_without_an_answer_is_refused(tmp_path: Path) -> None:
         make_task(Silent, tmp_path).items("one", EvalPoint(1))
 
 
+def test_a_gate_of_the_class_is_refused(tmp_path: Path) -> None:
+    class Gated(Echo):
+        gate = 50.0
+
+    with pytest.raises(InputError, match=r"gated\.gate has no effect.*\{'gate': 50.0\}"):
+        make_task(Gated, tmp_path)
+
+
 def test_items_without_a_prompt_are_refused(tmp_path: Path) -> None:
     class Unasked(Echo):
         items = LengthGeneralizationTask.items

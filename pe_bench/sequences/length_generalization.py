@@ -63,8 +63,8 @@ class LengthGeneralizationTask(Task):
         gate: minimum in-distribution score, in per cent, of a model that has learned the task.
 
     Raises:
-        InputError: an option is out of range, the task does not take the given data, or lower
-            values of its first metric or its headline are better.
+        InputError: an option is out of range, the gate is an attribute of the class, the task does
+            not take the given data, or lower values of its first metric or its headline are better.
     """
 
     autoregressive: ClassVar[bool] = True
@@ -88,6 +88,11 @@ class LengthGeneralizationTask(Task):
     def __init__(self, context: TaskContext, *, samples: int = 100, gate: float = 99.0) -> None:
         super().__init__(context)
         self.check_range(samples=(samples, 1, 100_000))
+        if type(self).gate is not None:
+            raise InputError(
+                f"{self.name}.gate has no effect, because the gate is an option: give its value in "
+                f"the options of a Preset, as in {{'gate': {type(self).gate}}}"
+            )
         if not 0 <= gate <= 100:
             raise InputError(f"{self.name}:gate must be a percentage, not {gate}")
         if context.data is not None and not self.takes_data:

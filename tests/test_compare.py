@@ -627,7 +627,7 @@ def test_tables_of_the_terminal(results: Path) -> None:
 
 
 def test_an_answer_without_its_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The answer is what was asked for, so only a figure that was asked for is an error."""
+    """A figure that cannot be saved is an error only if --figure asks for it."""
     for encoding in "ab":
         put(tmp_path, "t", encoding, [11, 12, 14, 13, 11])
     (tmp_path / "plots").write_text("in the way")

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pe_bench.checks.findings import Finding, NotApplicable, run_check
+from pe_bench.checks.names import find_misspelt
 from pe_bench.checks.shortcuts import explained, find_problem
 from pe_bench.checks.task_subject import TaskSubject, observe
 from pe_bench.config import IGNORE
@@ -27,6 +28,11 @@ from pe_bench.task import Batch, Task
 STEPS = 10  # number of training batches to inspect
 ROWS = 10  # minimum number of distinct training rows of a length for a comparison
 LEAKED = 0.1  # fraction of evaluation rows in training that is too large for chance
+
+
+def names(subject: TaskSubject) -> str | None:
+    """No method or attribute of the class has a misspelt name of the interface."""
+    return "; ".join(find_misspelt(type(subject.task))) or None
 
 
 def batch(subject: TaskSubject) -> str | None:
@@ -188,6 +194,7 @@ def shortcuts(subject: TaskSubject) -> str | None:
 
 
 CHECKS: dict[str, Callable[[TaskSubject], str | None]] = {
+    "names": names,
     "batch": batch,
     "ids": ids,
     "lengths": lengths,

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from pe_bench.checks.depth import Depths
 from pe_bench.checks.interface import find_oversights, find_unused_parameters
+from pe_bench.checks.names import find_misspelt
 from pe_bench.decoder.empty import without_memory
 from pe_bench.encoding import Encoding
 from pe_bench.errors import CRASHES, FaultyPlugin, InputError, as_exception
@@ -75,8 +76,8 @@ def describe_rotations(task: ResolvedTask, encodings: Sequence[Plugin]) -> list[
 
 
 def describe_oversights(task: ResolvedTask, encodings: Sequence[Plugin]) -> list[str]:
-    """Return a sentence for each likely mistake in the code of the user's own encodings."""
-    notes = []
+    """Return a sentence for each likely mistake in the code of the user's task and encodings."""
+    notes = [f"{task.label}: {sentence}" for sentence in find_misspelt(type(task.task))]
     for encoding in encodings:
         if is_shipped(encoding.cls):
             continue

@@ -331,8 +331,8 @@ def test_runs_on_other_items_are_named_and_not_paired_by_item(
     shown.append(paper_captions.describe_figure(table, "curves"))
     found = [bool(re.search(r"Other data: \w+ \(", " ".join(text.split()))) for text in shown]
     assert any(found[:-2]) == found[-2] == found[-1] == bool(named)
-    other = verdicts.compare_pair([table], "rope", "tape")
-    assert not any("Other data" in line for line in other.left_out)
+    fine = verdicts.compare_pair([table], "rope", "tape")
+    assert not any("Other data" in line for line in fine.left_out)
     assert scores_of(table, ["rope", "tape"]).resampled is not None
 
 

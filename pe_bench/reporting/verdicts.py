@@ -131,8 +131,8 @@ def find_shared(
         if math.isfinite(both_means(task.scores)[0]):
             shared.append(table)
             tasks.append(task)
-            own = [record for record in table.records if record.encoding in pair]
-            left_out += [f"{table.heading}: {line}" for line in describe_other_data(own)]
+            runs = [record for record in table.records if record.encoding in pair]
+            left_out += [f"{table.heading}: {line}" for line in describe_other_data(runs)]
             continue
         seeds = []
         for name in pair:

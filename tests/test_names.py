@@ -31,7 +31,11 @@ def test_a_misspelt_name_is_named(name: str, value: object, right: str) -> None:
 
 
 def test_helpers_with_similar_names_are_fine() -> None:
-    names: dict[str, object] = {"sample": None, "samples": lambda self: None, "sample_row": lambda self: None}
+    names: dict[str, object] = {
+        "sample": None,
+        "samples": lambda self: None,
+        "sample_row": lambda self: None,
+    }
     names |= {"_evalute": lambda self: None, "letters": 3}
     assert find_misspelt(type("Mine", (LengthGeneralizationTask,), names)) == []
 

@@ -399,10 +399,15 @@ def test_documents_without_weight_are_not_drawn() -> None:
     assert np.array_equal(found[0], expected[0]) and found[1] == expected[1] == 3
 
 
-def test_scores_of_items_that_are_not_finite_are_not_resampled() -> None:
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_score_that_is_not_finite_concerns_its_run_only(value: float) -> None:
     runs = RNG(0).normal(size=(4, 30))
-    assert resample_items([[Items("a", "f1", run)] for run in runs]) is not None
-    runs[1, 3] = np.nan
-    assert resample_items([[Items("a", "f1", run)] for run in runs]) is None
+    expected = resample_items([[Items("a", "f1", run)] for run in runs])
+    runs[1, 3] = value
+    found = resample_items([[Items("a", "f1", run)] for run in runs])
+    assert found is not None and expected is not None and found[1] == expected[1]
+    assert np.isnan(found[0][:, 1]).all()
+    kept = [0, 2, 3]
+    assert np.array_equal(found[0][:, kept], expected[0][:, kept])
     weightless = [[Items("a", "f1", run, np.zeros(30))] for run in RNG(0).normal(size=(4, 30))]
     assert resample_items(weightless) is None

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +11,7 @@ from pe_bench.checks.gradients import (
     find_unchanged_parameters,
     training_loss,
 )
+from pe_bench.checks.names import describe_similar
 from pe_bench.checks.subject import Subject
 from pe_bench.encoding import Encoding, StatefulEncoding
 from pe_bench.registry.options import plugin_options
@@ -96,16 +96,10 @@ def _misspelt_names(encoding: Encoding) -> Iterator[str]:
     for ancestor in cls.__mro__:
         if issubclass(ancestor, Encoding) and ancestor not in (Encoding, StatefulEncoding):
             own = dict(vars(ancestor)) | own
-    for name, value in own.items():
+    for name in own:
         if name in OF_STATES and not isinstance(encoding, StatefulEncoding):
             yield f"{cls.__name__}.{name} is never called: extend StatefulEncoding, not Encoding"
-        if name.startswith("_") or hasattr(StatefulEncoding, name):
-            continue
-        # Attributes have more short names than methods, so they must be more similar.
-        known, cutoff = (HOOKS, 0.75) if inspect.isfunction(value) else (FACTS, 0.85)
-        for right in get_close_matches(name, known, n=1, cutoff=cutoff):
-            if right not in own:  # otherwise it may be a helper of that hook
-                yield f"{cls.__name__}.{name} is never used: did you mean {right}?"
+    yield from describe_similar(cls, own, StatefulEncoding, HOOKS, FACTS)
 
 
 def _plain_tensors(encoding: Encoding) -> Iterator[str]:

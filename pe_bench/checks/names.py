@@ -1,6 +1,7 @@
-"""Names in the class of a user's task that resemble names of its interface, and are never used."""
+"""Names in the class of a plugin that resemble names of its interface, and are never used."""
 
 import inspect
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 
 from pe_bench.task import Task
@@ -10,7 +11,7 @@ SIMILAR_ATTRIBUTES = 0.85  # their names are shorter, so more of them resemble e
 
 
 def find_misspelt(cls: type[Task], base: type[Task] | None = None) -> list[str]:
-    """Return a sentence for each method or attribute that resembles one of the interface.
+    """Return a sentence for each method or attribute of a task that resembles one of the interface.
 
     Args:
         cls: class of the task.
@@ -26,15 +27,30 @@ def find_misspelt(cls: type[Task], base: type[Task] | None = None) -> list[str]:
     methods = [name for name in known if inspect.isfunction(getattr(base, name))]
     for ancestor in base.__mro__:
         known += inspect.get_annotations(ancestor)
-    attributes = sorted({*known} - {*methods})
-    found = []
+    return list(describe_similar(cls, own, base, methods, known))
+
+
+def describe_similar(
+    cls: type,
+    own: Mapping[str, object],
+    interface: type,
+    methods: Collection[str],
+    attributes: Collection[str],
+) -> Iterator[str]:
+    """Yield a sentence for each name that resembles one of an interface.
+
+    Args:
+        cls: class of the plugin.
+        own: names and values that the plugin defines.
+        interface: class that defines the interface; its names are correct.
+        methods, attributes: names of the interface that a plugin may override.
+    """
     for name, value in own.items():
-        if name.startswith("_") or name in methods or name in attributes:
+        if name.startswith("_") or hasattr(interface, name):
             continue
-        among, cutoff = ([*methods, *attributes], SIMILAR_ATTRIBUTES)
+        known, cutoff = (attributes, SIMILAR_ATTRIBUTES)
         if inspect.isfunction(value):
-            among, cutoff = (methods, SIMILAR_METHODS)
-        for right in get_close_matches(name, among, n=1, cutoff=cutoff):
+            known, cutoff = (methods, SIMILAR_METHODS)
+        for right in get_close_matches(name, known, n=1, cutoff=cutoff):
             if right not in own:  # otherwise it may be a helper of that method
-                found.append(f"{cls.__name__}.{name} is never used: did you mean {right}?")
-    return found
+                yield f"{cls.__name__}.{name} is never used: did you mean {right}?"

@@ -196,7 +196,8 @@ def _describe_source(found: Comparison) -> str:
         return "seeds only, because item scores are unknown or come from a single document"
     source = "seeds and items"
     if found.without_items:
-        source += f" (for {', '.join(found.without_items)}: seeds only, because their items differ)"
+        names = ", ".join(found.without_items)
+        source += f" (for {names}: seeds only, because their items are unknown or other ones)"
     return source
 
 

@@ -120,8 +120,8 @@ def resample_items(
         resamples: number of resamples, B.
 
     Returns:
-        The means (B, R) and their degrees of freedom; None: an evaluation point has fewer than
-        two clusters with a score, or a number is not finite.
+        The means (B, R), nan for a run with a score that is not finite, and their degrees of
+        freedom; None: an evaluation point has fewer than two clusters with a score.
     """
     if not runs or not runs[0]:
         return None
@@ -133,11 +133,13 @@ def resample_items(
         weights = sums[0][1]  # (C,)
         scored = weights > 0
         values = np.stack([above for above, _ in sums], axis=1)  # (C, R, K)
+        values[~np.isfinite(values)] = np.nan
         if scored.sum() < 2:
             return None
         degrees += int(scored.sum()) - 1
         total += _resample_point(values[scored], weights[scored], points[0], resamples, rng)
-    return (total / len(runs[0]), degrees) if np.isfinite(total).all() else None
+    total[:, ~np.isfinite(total).all(0)] = np.nan
+    return total / len(runs[0]), degrees
 
 
 def describe_items(run: Sequence[Items]) -> tuple[tuple[RowKey, bytes], ...]:

@@ -105,7 +105,7 @@ def describe_error(error: BaseException) -> str:
 def source_line(error: BaseException) -> str:
     """Return the "file:line" of an exception as in `describe_error`; "" if it is unknown."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
-    of_plugins = [frame for frame in frames if not _is_engine(frame.filename)]
+    of_plugins = [frame for frame in frames if not is_engine(frame.filename)]
     chosen = (of_plugins or frames)[-1:]
     return "".join(f"{frame.filename}:{frame.lineno}" for frame in chosen)
 
@@ -123,7 +123,8 @@ def is_library(file: str) -> bool:
     return any(path.is_relative_to(folder) for folder in LIBRARIES)
 
 
-def _is_engine(file: str) -> bool:
+def is_engine(file: str) -> bool:
+    """Return whether a Python file belongs to pe-bench, but is not a plugin."""
     path = Path(file)
     if not path.is_relative_to(PACKAGE):
         return False

@@ -18,6 +18,7 @@ from pe_bench.config import ModelConfig, TrainConfig, check_ids
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError, suggest
+from pe_bench.option_table import is_whole
 from pe_bench.results.items import Items
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
@@ -80,7 +81,7 @@ class Vocabulary:
         separator_ids: tokens that end a sentence or a line.
 
     Raises:
-        InputError: an id is not in the vocabulary.
+        InputError: the number of ids is not a positive whole number, or an id is not among them.
     """
 
     vocab_size: int
@@ -88,6 +89,10 @@ class Vocabulary:
     separator_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if not is_whole(self.vocab_size) or self.vocab_size < 1:
+            raise InputError(
+                f"a Vocabulary needs a whole number of ids of at least 1, not {self.vocab_size!r}"
+            )
         for name in ("digit_ids", "separator_ids"):
             check_ids(getattr(self, name), self.vocab_size, f"Vocabulary.{name}")
 

@@ -154,15 +154,16 @@ def test_the_table_of_tasks(
     monkeypatch.setattr(tasks, "CHECKS", {**CHECKS, "shortcuts": first})
     monkeypatch.setattr(tasks, "examine", examine)
     monkeypatch.setattr(TaskSubject, "make", lambda _: None)
+    monkeypatch.setattr(table, "processes", first)
     shortcut_scores = property(lambda self: SHORTCUT_SCORES[self.plugin.label])
     monkeypatch.setattr(TaskSubject, "shortcut_scores", shortcut_scores)
     assert not table.check_tasks(["copying", "mqar", "passkey"], verbose=verbose)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:5] == [
-        "        first second third shortcuts",
-        "copying ok    -      ok    ok       ",
-        "mqar    FAIL  ERROR  FAIL  FAIL     ",
-        "passkey FAIL  ERROR  FAIL  -        ",
+        "        first second third shortcuts processes",
+        "copying ok    -      ok    ok        ok       ",
+        "mqar    FAIL  ERROR  FAIL  FAIL      ok       ",
+        "passkey FAIL  ERROR  FAIL  -         ok       ",
         "",
     ]
     start = lines.index("-          not claimed, or does not apply") + 2

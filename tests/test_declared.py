@@ -7,8 +7,6 @@ import pytest
 from test_runner import TASK, Toy, record
 from test_runner import toy as toy  # a fixture
 
-from pe_bench.cli import main
-
 VIEWS = 'views = (Column("a", "right"), Column("b", "right"))'
 SUBSETS = 'all_subsets = ("a", "b")'
 HEADLINE = 'headline = Headline("score", "all")'
@@ -30,7 +28,8 @@ ROWS = 'Measurement(subset, "right", value, 5, 0.1, 8)'
             "max_train_axis = 'far'",
             "no record could be made of the task's runs: its max_train",
         ),
-        (VIEWS, 'axes = {"len": 3}', "no record could be made of the task's runs: its axes"),
+        (VIEWS, 'axes = {"length": 3, "second": ""}', "Toy.axes['length'] must be a string, not 3"),
+        (VIEWS, 'axes = {"length": "letters"}', "must give a title to 'length' and 'second'"),
     ],
 )
 def test_a_declaration_that_cannot_be_stored_is_refused(
@@ -149,51 +148,3 @@ def test_every_batch_is_checked(
     (tmp_path / "toy.py").write_text(code)
     assert toy()[0] == (0 if "-100" in later else 2)
     assert sentence in " ".join(capsys.readouterr().err.split())
-
-
-@pytest.mark.parametrize("randint", ["np.random.randint", "np.random.default_rng().integers"])
-def test_a_task_with_other_items_in_each_call_is_refused(
-    randint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    seeded = UNSEEDED.replace("RANDINT", "rng.integers")
-    (tmp_path / "seeded.py").write_text(seeded)
-    (tmp_path / "unseeded.py").write_text(UNSEEDED.replace("RANDINT", randint))
-    command = ["run", "--encoding", "nope", "--no-report", "--task"]
-    assert main([*command, "./seeded.py"]) == 0
-    assert main([*command, "./unseeded.py"]) == 2
-    assert "makes other training batches in each call" in " ".join(capsys.readouterr().err.split())
-    items_only = (
-        seeded
-        + """
-    def items(self, subset, point):
-        row = [Turn([FIRST, FIRST + 2], [FIRST + int(np.random.randint(0, 2))])]
-        return collate([row] * 8 + [self.sample(np.random.default_rng(), subset, point)])
-"""
-    )
-    (tmp_path / "items.py").write_text(items_only)
-    assert main([*command, "./items.py"]) == 2
-    assert "makes other items in each call" in " ".join(capsys.readouterr().err.split())
-
-
-UNSEEDED = '''
-import numpy as np
-from pe_bench.api import *
-
-class Bits(LengthGeneralizationTask):
-    """Bits and their parity."""
-
-    headline = Headline("exact_match", OOD)
-    vocabulary = Vocabulary(FIRST + 3)
-    presets = {"quick": Preset(TrainConfig(steps=1), TINY)}
-
-    def eval_points(self, subset):
-        return [EvalPoint(n, split=ID if n <= 8 else OOD) for n in (8, 16)]
-
-    def sample(self, rng, subset, point):
-        bits = RANDINT(0, 2, point.length)
-        return [Turn([*(FIRST + bits).tolist(), FIRST + 2], [FIRST + int(bits.sum() % 2)])]
-'''

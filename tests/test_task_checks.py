@@ -74,12 +74,19 @@ BROKEN = {
     "trains on one batch": (
         "default_rng([seed, step])",
         "default_rng([seed])",
-        {"batch": "steps 0 and 1 of seed 0 give the same batch"},
+        {"steps": "steps 0 and 1 of seed 0 give the same batch"},
     ),
     "draws items from no seed": (
         "default_rng([99, point.length])",
         "default_rng()",
         {"items": "cells gives another model, of another seed, other items"},
+    ),
+    "draws the same item again and again": (
+        "            digits = rng.integers(FIRST, FIRST + 10, size)",
+        "            if size == sizes[0]:\n"
+        "                rng = np.random.default_rng(len(sizes))\n"
+        "            digits = rng.integers(FIRST, FIRST + 10, size)",
+        {"items": "rows that cells is evaluated on differ, but all count as independent items"},
     ),
     "draws items from the global state": (
         "rng = np.random.default_rng([99, point.length])",
@@ -88,7 +95,7 @@ BROKEN = {
     ),
     "is evaluated on what it trains on": (
         "        return self.draw(rng, [point.length] * self.samples)",
-        "        rng = np.random.default_rng([0, 3])\n"
+        "        rng = np.random.default_rng([0, {4: 2, 8: 3, 16: 4}[point.length]])\n"
         "        return self.draw(rng, rng.integers(4, 9, self.train.batch_size))",
         {"apart": "rows that cells is evaluated on are in the first 10 training batches"},
     ),
@@ -132,14 +139,14 @@ BROKEN = {
         "tokens = self.draw(rng, rng.integers(4, 9, self.train.batch_size)).batch().tokens\n"
         "        return Batch(tokens, tokens * 0 + IGNORE)",
         {
-            "ids": "step 0 has no target that counts",
+            "ids": "the batch of step 0 has no target that counts",
             "shortcuts": "no target counts in the training batches of the baselines",
         },
     ),
     "has targets of another shape": (
         "self.train.batch_size)).batch()",
         "self.train.batch_size)).batch()._replace(targets=torch.zeros(64, 2).long())",
-        {"ids": "expected (B, T) of both"},
+        {"ids": "the batch of step 0 has tokens (64, 17) and targets (64, 2), not (B, T) of both"},
     ),
     "summarizes a missing subset": (
         "    def draw(",
@@ -173,13 +180,13 @@ def write(tmp_path: Path) -> Any:
 
 def findings(spec: str, cache: Path) -> dict[str, str]:
     """Return the name of each failed check, and the reason."""
-    found = examine(TaskSubject(plugins.load("task", spec, "quick"), cache))
+    found = examine(TaskSubject.of(plugins.load("task", spec, "quick"), cache))
     assert list(found) == list(CHECKS)
     return {name: finding.reason for name, finding in found.items() if finding.bad}
 
 
 def test_an_honest_task(write: Any, tmp_path: Path) -> None:
-    found = examine(TaskSubject(plugins.load("task", write(), "quick"), tmp_path))
+    found = examine(TaskSubject.of(plugins.load("task", write(), "quick"), tmp_path))
     assert {finding.status for finding in found.values()} == {"ok"}  # rows could be compared
 
 
@@ -201,7 +208,7 @@ def test_a_check_alone(what: str, write: Any, tmp_path: Path) -> None:
     plugin = plugins.load("task", write(old, new) + ":samples=4", "quick")
     for check, reason in expected.items():
         if check != "shortcuts":
-            finding = run_check(CHECKS[check], TaskSubject(plugin, tmp_path))
+            finding = run_check(CHECKS[check], TaskSubject.of(plugin, tmp_path))
             assert finding.bad and reason in finding.reason
 
 
@@ -213,7 +220,7 @@ def test_rows_of_the_phase_of_a_subset_are_compared(write: Any, tmp_path: Path) 
     source = source.replace("[point.length] * self.samples", "rng.integers(4, 9, 64)")
     subsets = "    all_subsets = ('one', 'two')\n    trains_each_subset = True\n\n    def items("
     path.write_text(source.replace("    def items(", subsets))
-    subject = TaskSubject(plugins.load("task", f"{path}:samples=4", "quick"), tmp_path)
+    subject = TaskSubject.of(plugins.load("task", f"{path}:samples=4", "quick"), tmp_path)
     finding = run_check(CHECKS["apart"], subject)
     assert "rows that two is evaluated on are in the first 10 training" in finding.reason
 
@@ -222,7 +229,7 @@ def test_rows_of_the_phase_of_a_subset_are_compared(write: Any, tmp_path: Path) 
 def test_a_mean_may_differ_by_rounding(value: str, wrong: bool, write: Any, tmp_path: Path) -> None:
     old, new, _ = BROKEN["has a mean that is none"]
     spec = write(old, new.replace("7.0", value)) + ":samples=4"
-    subject = TaskSubject(plugins.load("task", spec, "quick"), tmp_path)
+    subject = TaskSubject.of(plugins.load("task", spec, "quick"), tmp_path)
     assert run_check(CHECKS["scores"], subject).bad is wrong
 
 
@@ -232,7 +239,7 @@ def test_an_evaluation_is_small_and_a_search_is_not(
 ) -> None:
     monkeypatch.setattr(task_subject, "search", lambda task: task)
     plugin = plugins.load("task", spec, "quick")
-    subject = TaskSubject(plugin, tmp_path)
+    subject = TaskSubject.of(plugin, tmp_path)
     found: Any = (subject.task, subject.shortcut_scores)
     small = plugin.cls.check_options["samples"]
     if plugin.options:
@@ -261,7 +268,9 @@ def test_the_same_seed_gives_the_same_model_and_draws() -> None:
 
 def test_a_vocabulary_that_is_too_small(write: Any, tmp_path: Path) -> None:
     found = findings(write("Vocabulary(FIRST + 11)", "Vocabulary(FIRST + 8)"), tmp_path)
-    assert found["ids"] == "the tokens of a batch range from 0 to 12, vocab_size is 10"
+    assert found["ids"] == (
+        "the batch of step 0 has tokens from 0 to 12, but the vocabulary has the ids 0 to 9"
+    )
     assert found["headline"].startswith("Sorting.evaluate: IndexError: ")
 
 
@@ -293,7 +302,7 @@ def test_a_shortcut_fails_until_the_docstring_explains_it(write: Any, tmp_path: 
 @pytest.mark.slow
 def test_rows_that_recur_by_chance_are_not_compared(tmp_path: Path) -> None:
     """There are few lists of one symbol, so training and evaluation share some."""
-    subject = TaskSubject(plugins.load("task", "copying:samples=50", "quick"), tmp_path)
+    subject = TaskSubject.of(plugins.load("task", "copying:samples=50", "quick"), tmp_path)
     assert examine(subject)["apart"].status == "ok"
 
 
@@ -312,14 +321,14 @@ def test_the_command_tells_kinds_apart(
     lines = capsys.readouterr().out.splitlines()
     numbers = [line.split()[-4:] for line in lines if line.startswith("probes index ")]
     assert [words[1::2] for words in numbers] == [["%", "%"]]
-    head = next(i for i, line in enumerate(lines) if line.split() == [*CHECKS])
+    head = next(i for i, line in enumerate(lines) if line.split() == [*CHECKS, "processes"])
     assert lines[1].startswith("nope ")
-    ok = ["ok"] * len(CHECKS)
+    ok = ["ok"] * (len(CHECKS) + 1)
     assert [line.split()[1:] for line in lines[head + 1 : head + 3]] == [ok, ok]
     write("default_rng([seed, step])", "default_rng([seed, step, next(calls)])")
     assert main(["check", "./sorting.py"]) == 1
-    last = capsys.readouterr().out.splitlines()[-1]
-    assert last == ("sorting.py: batch: step 5 of seed 0 gives another batch in a second call")
+    last = capsys.readouterr().out.splitlines()[-2]
+    assert last == "sorting.py: batch: step 5 of seed 0 gives another batch in a second call"
     assert main(["check", "./sorting.py:sampels=4"]) == 2
     assert "no option 'sampels' (did you mean 'samples'?)" in capsys.readouterr().err
 

@@ -525,6 +525,6 @@ def test_baselines_have_the_rows_of_a_model(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("spec", [*TASKS, "recall:kinds=all"])
 def test_shipped_tasks_pass_every_check(spec: str, cache_folder: Path) -> None:
     """For example, every shortcut that comes halfway from chance to the ceiling is explained."""
-    subject = TaskSubject(plugins.load("task", spec, "quick"), cache_folder)
+    subject = TaskSubject.of(plugins.load("task", spec, "quick"), cache_folder)
     bad = {name: found.reason for name, found in examine(subject).items() if found.bad}
     assert bad == {}

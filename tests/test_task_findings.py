@@ -87,22 +87,33 @@ def of_batch(tokens: Tensor, targets: Tensor) -> Change:
     return of_task(batch=lambda phase, seed, step: Batch(tokens + 0 * step, targets))
 
 
+def repeat_items(subject: Any) -> None:
+    inputs = [torch.tensor([[1, 2], [1, 2], [1, 2], [1, 2], [2, 1]])]
+    of_subset(inputs=inputs)(subject)
+    of_task(other=inputs)(subject)
+
+
 GOOD = draw(0, 0)
 FEW = [Items("a", "accuracy", torch.tensor([0.0, 0.0]).numpy())]
 ELSEWHERE = [Items("b", "accuracy", torch.tensor([0.0, 0.0]).numpy())]
 BROKEN: list[tuple[str, Change, str]] = [
-    ("batch", of_batch(GOOD, GOOD), "steps 0 and 1 of seed 0 give the same batch"),
+    ("steps", of_batch(GOOD, GOOD), "steps 0 and 1 of seed 0 give the same batch"),
     ("ids", of_batch(GOOD, GOOD[:, 1:]), "tokens (4, 9) and targets (4, 8)"),
     ("ids", of_batch(GOOD, GOOD * 0 + IGNORE), "step 0 has no target that counts"),
-    ("ids", of_batch(GOOD * 0 + SIZE, GOOD), "the tokens of a batch range from 50 to 50"),
-    ("ids", of_batch(GOOD, GOOD * 0 - 1), "the targets of a batch range from -1 to -1"),
-    ("ids", of_batch(GOOD.float(), GOOD), "are torch.float32, not integers"),
+    (
+        "ids",
+        of_batch(GOOD * 0 + SIZE, GOOD),
+        "step 0 has tokens from 50 to 50, but the",
+    ),
+    ("ids", of_batch(GOOD, GOOD * 0 - 1), "step 0 has targets from -1 to -1, but the vocabulary"),
+    ("ids", of_batch(GOOD.float(), GOOD), "tokens of torch.float32, not torch.int64"),
     ("ids", of_subset(inputs=[GOOD + SIZE]), "the tokens that a is evaluated on range"),
     ("lengths", of_task(train_length=7), "a batch has 8 tokens, train_length is 7"),
     ("lengths", of_subset(longest=17), "on 17 tokens, max_eval_tokens is 16"),
     ("lengths", of_task(max_far_tokens=15), "on 16 tokens, max_eval_tokens is 15"),
     ("items", of_task(other=[]), "a gives another model 0 inputs, not 1"),
     ("items", of_task(other=[draw(98, 0)[:, :5]]), "of another seed, other items"),
+    ("items", repeat_items, "only 2 of 5 rows that a is evaluated on differ"),
     ("apart", of_subset(inputs=[draw(0, 0)[:, :5]]), "4 of 4 rows that a is evaluated on"),
     ("headline", of_task(metrics={"accuracy": Metric("accuracy", "%")}), "add it to `metrics`"),
     ("headline", of_task(headline=Headline("accuracy", "b")), "is not among the rows"),
@@ -111,6 +122,12 @@ BROKEN: list[tuple[str, Change, str]] = [
         of_task(summarize=lambda rows: [Measurement("all", "accuracy", float("nan"), 2)]),
         "the headline, accuracy of all, is nan",
     ),
+    (
+        "numbers",
+        of_task(summarize=lambda rows: [Measurement("all", "accuracy", 101.0, 2)]),
+        "has 101 %, but a score is 0 to 100 %",
+    ),
+    ("numbers", of_task(summarize=lambda rows: rows), "occurs twice: give it one number"),
     ("summary", of_task(summarize=lambda rows: [("all", 50.0)]), "other than measurements"),
     ("resume", of_subset(again=[]), "a gives other rows when it resumes"),
     ("scores", of_subset(items=FEW), "accuracy of a is 50 and its items give 0"),

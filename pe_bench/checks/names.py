@@ -1,12 +1,15 @@
 """Names in the class of a plugin that resemble names of its interface, and are never used."""
 
 import inspect
+import traceback
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 
+from pe_bench.errors import is_engine
 from pe_bench.task import Task
 
 SIMILAR_METHODS = 0.75  # minimum similarity, from 0 to 1
+SET_BY_CONSTRUCTOR = ("context", "name", "train", "unavailable")  # of `Task`
 SIMILAR_ATTRIBUTES = 0.85  # their names are shorter, so more of them resemble each other
 
 
@@ -54,3 +57,20 @@ def describe_similar(
         for right in get_close_matches(name, known, n=1, cutoff=cutoff):
             if right not in own:  # otherwise it may be a helper of that method
                 yield f"{cls.__name__}.{name} is never used: did you mean {right}?"
+
+
+def find_undefined(error: BaseException, cls: type[Task]) -> str | None:
+    """Return a sentence on what a task does not define if this caused an error, else None."""
+    name = ""
+    if isinstance(error, NotImplementedError):
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        name = frame.name if is_engine(frame.filename) else ""
+    elif isinstance(error, AttributeError) and (error.obj is cls or type(error.obj) is cls):
+        if error.name in SET_BY_CONSTRUCTOR:
+            return f"{cls.__name__}.__init__ uses {error.name} before it calls super().__init__"
+        name = error.name if error.name in inspect.get_annotations(Task) else ""
+    if not name:
+        return None
+    similar = get_close_matches(name, vars(cls), n=1, cutoff=SIMILAR_METHODS)
+    hint = f", but {similar[0]}: rename it" if similar else ", which its runs need"
+    return f"{cls.__name__} does not define {name}{hint}"

@@ -5,13 +5,15 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pe_bench.checks import encodings as encoding_checks
 from pe_bench.checks import tasks as task_checks
 from pe_bench.checks.costs import SHAPE, measure_costs
 from pe_bench.checks.depth import DEEP, describe_unlike, find_unlike_layers
-from pe_bench.checks.findings import Finding, describe_crash
+from pe_bench.checks.findings import Finding, describe_crash, run_check
+from pe_bench.checks.other_process import processes
 from pe_bench.checks.shortcuts import ShortcutScore, strongest
 from pe_bench.checks.subject import CONFIG, Subject
 from pe_bench.checks.task_subject import TaskSubject
@@ -97,11 +99,14 @@ def check_encodings(
     return _all_hold(findings)
 
 
-def check_tasks(specs: Sequence[str], *, verbose: bool = False) -> bool:
+def check_tasks(
+    specs: Sequence[str], *, data: Mapping[str, Path] | None = None, verbose: bool = False
+) -> bool:
     """Run every check on every task and print a table; return whether all hold.
 
     Args:
         specs: specs of the tasks.
+        data: folder with data of each task by name; the key "" stands for all other tasks.
         verbose: whether to print every finding instead of only failures.
 
     Raises:
@@ -109,18 +114,26 @@ def check_tasks(specs: Sequence[str], *, verbose: bool = False) -> bool:
     """
     cache = cache_folder()
     loaded = [plugins.load("task", spec, "quick") for spec in specs]
-    subjects = {p.label: TaskSubject(p, cache) for p in loaded}
+    subjects = {}
+    for plugin in loaded:
+        name = plugin.label.partition(":")[0]
+        folder = (data or {}).get(name, (data or {}).get(""))
+        subjects[plugin.label] = TaskSubject.of(plugin, cache, folder)
     for label, subject in subjects.items():
         _build(label, subject.make)
     checks = task_checks.CHECKS
+    legend = {name: _first_line(check) for name, check in checks.items()}
+    legend["processes"] = _first_line(processes)
     width = max(map(len, subjects))
-    info(" ".join([" " * width, *checks]))
+    info(" ".join([" " * width, *legend]))
     findings = {}
     for label, subject in subjects.items():
-        findings[label] = task_checks.examine(subject)
-        info(" ".join([label.ljust(width), *_cells(findings[label], checks)]))
+        found = task_checks.examine(subject)
+        found["processes"] = run_check(processes, subject)
+        findings[label] = found
+        info(" ".join([label.ljust(width), *_cells(found, legend)]))
     info("")
-    _print_legend({name: _first_line(check) for name, check in checks.items()})
+    _print_legend(legend)
     searched = {
         label: subject.shortcut_scores
         for label, subject in subjects.items()

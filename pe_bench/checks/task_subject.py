@@ -8,7 +8,7 @@ from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from pe_bench.registry.plugins import Plugin
 from pe_bench.results.items import Items
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement
-from pe_bench.task import Task, TaskContext
+from pe_bench.task import Evaluation, Task, TaskContext
 
 TINY = ModelConfig(layers=1, heads=2, width=16, mlp_width=16, init_std=0.2)
 
@@ -66,25 +66,53 @@ class Observed(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskSubject:
-    """A task under test, under its smallest preset.
+    """A task under test.
 
     Attributes:
         plugin: the task with the options of its spec. `check_options` make the evaluation small
             unless the spec sets the same options.
-        cache: folder for derived data.
+        context: settings of a run for the task.
     """
 
     plugin: Plugin
-    cache: Path
+    context: TaskContext
+
+    @classmethod
+    def of(cls, plugin: Plugin, cache: Path, data: Path | None = None) -> Self:
+        """Return a task under its smallest preset.
+
+        Args:
+            plugin: the task with the options of its spec.
+            cache: folder for derived data.
+            data: folder with data, as in `--data`.
+
+        Raises:
+            InputError: the task lacks a required attribute.
+        """
+        _refuse_missing(plugin.label, plugin.cls, ("headline", "presets"))
+        preset = next(iter(plugin.cls.presets))
+        base = plugin.cls.presets[preset].starts_from
+        start = cls.of(plugins.load("task", base, preset), cache).make() if base else None
+        return cls(plugin, TaskContext(preset=preset, cache=cache, data=data, start=start))
 
     @cached_property
     def task(self) -> Task:
         """The instance that most checks share."""
         return self.make()
 
-    def make(self) -> Task:
-        """Return a fresh instance."""
-        return _make(self.plugin, self.cache)
+    def make(self, *, small: bool = True) -> Task:
+        """Return a fresh instance.
+
+        Args:
+            small: whether to make the evaluation small with the task's `check_options`.
+
+        Raises:
+            InputError: the task lacks a required attribute or refuses its options.
+        """
+        options = self.plugin.cls.check_options if small else {}
+        task: Task = self.plugin.cls.make(self.context, **{**options, **self.plugin.options})
+        _refuse_missing(self.plugin.label, task, ("vocabulary", "all_subsets"))
+        return task
 
     @cached_property
     def shortcut_scores(self) -> list[ShortcutScore]:
@@ -93,11 +121,13 @@ class TaskSubject:
         Raises:
             NotApplicable: see `shortcuts.search`.
         """
-        return search(_make(self.plugin, self.cache, small=False))
+        return search(self.make(small=False))
 
     @property
     def phases(self) -> tuple[str | None, ...]:
-        """Training phases: the subsets, or None for one phase for all subsets."""
+        """Training phases: the subsets, None for one phase for all, none without training."""
+        if not self.task.train.steps:
+            return ()
         return self.task.subsets if self.task.trains_each_subset else (None,)
 
     @cached_property
@@ -109,29 +139,6 @@ class TaskSubject:
     def rows(self) -> list[Measurement]:
         """Rows of all subsets, without their summary."""
         return [row for observed in self.observed.values() for row in observed.rows]
-
-
-def _make(plugin: Plugin, cache: Path, *, small: bool = True) -> Task:
-    """Return an instance of a task under its first preset.
-
-    Args:
-        plugin: the task with its options.
-        cache: folder for derived data.
-        small: whether to make the evaluation small with the task's `check_options`.
-
-    Raises:
-        InputError: the task lacks a required attribute or refuses its options.
-    """
-    cls: type[Task] = plugin.cls
-    _refuse_missing(plugin.label, cls, ("headline", "presets"))
-    preset = next(iter(cls.presets))
-    base = cls.presets[preset].starts_from
-    start = _make(plugins.load("task", base, preset), cache) if base else None
-    context = TaskContext(preset=preset, cache=cache, start=start)
-    options = cls.check_options if small else {}
-    task = cls.make(context, **{**options, **plugin.options})
-    _refuse_missing(plugin.label, task, ("vocabulary", "all_subsets"))
-    return task
 
 
 def _refuse_missing(label: str, stated: object, names: Iterable[str]) -> None:
@@ -147,6 +154,9 @@ def observe(task: Task, subset: str, seed: int) -> Observed:
         task: the task.
         subset: one of its subsets.
         seed: seed of the model and of the evaluation.
+
+    Raises:
+        InputError: the task returns no evaluation.
     """
     torch.manual_seed(seed)
     np.random.seed(seed)  # reveals tasks that use the global generators
@@ -163,6 +173,8 @@ def observe(task: Task, subset: str, seed: int) -> Observed:
     with TemporaryDirectory() as folder, torch.inference_mode(), silence:
         path = Path(folder, "journal.jsonl")
         found = task.evaluate(model, subset, seed, Journal(path))
+        if not isinstance(found, Evaluation):
+            raise InputError(f"evaluate must return an Evaluation, not {found!r:.60}")
         inputs = [*model.inputs]
         again = task.evaluate(model, subset, seed, Journal(path)).rows
     return Observed(found.rows, found.items, again, inputs, model.longest)

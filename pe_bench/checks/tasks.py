@@ -20,13 +20,17 @@ from pe_bench.checks.names import find_misspelt
 from pe_bench.checks.shortcuts import explained, find_problem
 from pe_bench.checks.task_subject import TaskSubject, observe
 from pe_bench.config import IGNORE
+from pe_bench.errors import InputError
 from pe_bench.results.items import RowKey, recompute
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import METRICS
+from pe_bench.results.row_checks import check_rows
 from pe_bench.task import Batch, Task
+from pe_bench.train.batch_check import find_wrong_batch
 
 STEPS = 10  # number of training batches to inspect
 ROWS = 10  # minimum number of distinct training rows of a length for a comparison
+DISTINCT = 0.5  # minimum fraction of evaluation rows that differ
 LEAKED = 0.1  # fraction of evaluation rows in training that is too large for chance
 
 
@@ -36,7 +40,7 @@ def names(subject: TaskSubject) -> str | None:
 
 
 def batch(subject: TaskSubject) -> str | None:
-    """Training batches are a function of phase, seed and step, and differ from step to step."""
+    """Training batches are a function of phase, seed and step."""
     for phase in subject.phases:
         expected = [subject.task.batch(phase, 0, step) for step in (0, 1, 5)]
         other = subject.make()
@@ -47,7 +51,13 @@ def batch(subject: TaskSubject) -> str | None:
                 return f"step {step} of seed 0 gives another batch in a second call"
             if not _equal(fresh, batch):
                 return f"step {step} of seed 0 gives another batch in a new instance of the task"
-        if subject.task.train.steps and _equal(expected[0], expected[1]):
+    return None
+
+
+def steps(subject: TaskSubject) -> str | None:
+    """Training batches differ from step to step."""
+    for phase in subject.phases:
+        if _equal(subject.task.batch(phase, 0, 0), subject.task.batch(phase, 0, 1)):
             return "steps 0 and 1 of seed 0 give the same batch"
     return None
 
@@ -57,19 +67,12 @@ def ids(subject: TaskSubject) -> str | None:
     size = subject.task.vocabulary.vocab_size
     for phase in subject.phases:
         for step in range(STEPS):
-            tokens, targets = subject.task.batch(phase, 0, step)
-            if tokens.dim() != 2 or tokens.shape != targets.shape:
-                return (
-                    f"a batch has tokens {tuple(tokens.shape)} and targets {tuple(targets.shape)}, "
-                    "expected (B, T) of both"
-                )
-            counted = targets[targets != IGNORE]
-            if not counted.numel():
-                return f"step {step} has no target that counts"
-            for name, found in (("tokens", tokens), ("targets", counted)):
-                wrong = _outside(found, size)
-                if wrong:
-                    return f"the {name} of a batch {wrong}"
+            batch = subject.task.batch(phase, 0, step)
+            wrong = find_wrong_batch(batch, size)
+            if wrong:
+                return f"the batch of step {step} {wrong}"
+            if not (batch.targets != IGNORE).any():
+                return f"the batch of step {step} has no target that counts"
     for subset, observed in subject.observed.items():
         for tokens in observed.inputs:
             wrong = _outside(tokens, size)
@@ -98,7 +101,7 @@ def lengths(subject: TaskSubject) -> str | None:
 
 
 def items(subject: TaskSubject) -> str | None:
-    """Items do not depend on the weights and the seed of a model."""
+    """Items differ, and do not depend on the weights and the seed of a model."""
     if subject.task.measures_time:
         raise NotApplicable("it measures time, with its own models")
     other = subject.make()
@@ -108,6 +111,12 @@ def items(subject: TaskSubject) -> str | None:
             return f"{subset} gives another model {len(inputs)} inputs, not {len(observed.inputs)}"
         if not all(map(torch.equal, inputs, observed.inputs)):
             return f"{subset} gives another model, of another seed, other items"
+        rows = [row for tokens in inputs for row in _rows(tokens)]
+        if len(set(rows)) < DISTINCT * len(rows):
+            return (
+                f"only {len(set(rows))} of {len(rows)} rows that {subset} is evaluated on differ, "
+                "but all count as independent items"
+            )
     return None
 
 
@@ -155,6 +164,15 @@ def headline(subject: TaskSubject) -> str | None:
     return None
 
 
+def numbers(subject: TaskSubject) -> str | None:
+    """Measurements have possible values, and each one occurs once."""
+    try:
+        check_rows([*subject.rows, *subject.task.summarize(subject.rows)], subject.task.metrics)
+    except InputError as error:
+        return str(error)
+    return None
+
+
 def summary(subject: TaskSubject) -> str | None:
     """Rows of some subsets, or of none, can be summarized, since subsets may fail."""
     task = subject.task
@@ -196,10 +214,12 @@ def shortcuts(subject: TaskSubject) -> str | None:
 CHECKS: dict[str, Callable[[TaskSubject], str | None]] = {
     "names": names,
     "batch": batch,
+    "steps": steps,
     "ids": ids,
     "lengths": lengths,
     "items": items,
     "apart": apart,
+    "numbers": numbers,
     "headline": headline,
     "summary": summary,
     "resume": resume,

@@ -1,7 +1,8 @@
 """`pe-bench check`: verify that encodings and tasks do what they declare."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pe_bench.commands.command import Command, OptionGroup
 from pe_bench.commands.device import device_option, find_device
@@ -11,6 +12,7 @@ from pe_bench.option_table import argument, check_values, option
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import KINDS, Kind
 from pe_bench.registry.options import split_spec
+from pe_bench.runs.options import read_data
 from pe_bench.system.console import info
 
 EVERY: dict[str, Kind] = {"all": "encoding", "encodings": "encoding", "tasks": "task"}
@@ -29,6 +31,9 @@ class CheckOptions:
     kv_heads: int = option(
         0, "check encodings with fewer key heads than the four query heads: 1 or 2"
     )
+    data: Mapping[str, Path] = option(
+        dict, "folder with data for the given tasks, or task=DIR", metavar="DIR", read=read_data
+    )
     device: str = device_option("cpu", "cpu")
 
     def __post_init__(self) -> None:
@@ -42,6 +47,8 @@ def main(values: Values) -> int:
     device = find_device(options.device)
     if options.kv_heads and not specs["encoding"]:
         raise InputError("--kv-heads has no effect: none of these is an encoding")
+    if options.data and not specs["task"]:
+        raise InputError("--data has no effect: none of these is a task")
     from pe_bench.checks.table import check_encodings, check_tasks
 
     good = True
@@ -56,7 +63,7 @@ def main(values: Values) -> int:
     if specs["encoding"] and specs["task"]:
         info("")
     if specs["task"]:
-        good = check_tasks(specs["task"], verbose=options.verbose) and good
+        good = check_tasks(specs["task"], data=options.data, verbose=options.verbose) and good
     return 0 if good else 1
 
 

@@ -7,12 +7,15 @@ from functools import partial
 from pathlib import Path
 
 from pe_bench.checks.depth import Depths
+from pe_bench.checks.names import find_undefined
+from pe_bench.checks.task_before_run import find_task_fault
 from pe_bench.errors import CRASHES, DataError, InputError, InputErrors, SavingError, describe_error
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.registry.plugins import Plugin
+from pe_bench.registry.versions import is_shipped
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.fitting import (
     describe_depths,
@@ -25,8 +28,9 @@ from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.unused_options import check_used
-from pe_bench.system.console import warn
+from pe_bench.system.console import info, warn
 from pe_bench.system.files import check_writable, real_path
+from pe_bench.task import Task
 
 
 @dataclass
@@ -100,6 +104,8 @@ def make_plan(spec: GridSpec) -> Plan:
             with problems.collect():
                 check_used(options, resolved)
     plan = _plan_runs(spec, factory, encodings, resolved, problems)
+    if not problems:
+        _test_tasks(tasks, plan.runs, problems)
     if problems:
         raise InputErrors(problems.sentences())
     plan.outcomes += _explain(failures, spec.tasks)
@@ -168,8 +174,28 @@ def _resolve(
             if not problems:  # otherwise `_check_folders` may have reported it
                 raise
         except CRASHES as error:
-            failures[plugin.label] = error
+            undefined = find_undefined(error, plugin.cls)
+            if undefined:
+                problems.add(plugin.label, InputError(undefined))
+            else:
+                failures[plugin.label] = error
     return resolved, failures
+
+
+def _test_tasks(tasks: Sequence[Plugin], runs: Sequence[PlannedRun], problems: _Problems) -> None:
+    """Test the tasks of unfinished runs, and add their faults to the problems."""
+    to_do: dict[str, Task] = {}
+    for planned in runs:
+        resolved = planned.run.resolved
+        if planned.skip is None and not planned.run.files.looks_finished(resolved.task.subsets):
+            to_do[resolved.label] = resolved.task
+    for plugin in tasks:
+        if plugin.label in to_do:
+            if not is_shipped(plugin.cls):
+                info(f"{plugin.label}: testing the task on a tiny untrained model")
+            fault = find_task_fault(plugin, to_do[plugin.label].context)
+            if fault:
+                problems.add(plugin.label, InputError(fault))
 
 
 def _check_data(

@@ -2,7 +2,7 @@
 
 import inspect
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING
 from types import UnionType
 from typing import Any, ClassVar
@@ -37,7 +37,8 @@ def check_attributes(cls: type[Any], bases: Iterable[type[Any]], where: str) -> 
         where: name or file of the plugin, for the message.
 
     Raises:
-        InputError: an attribute has another type, or the name of an earlier version.
+        InputError: an attribute, or an element of one, has another type, or an attribute has the
+            name of an earlier version.
     """
     for old, new in RENAMED.items():
         if hasattr(cls, old):
@@ -47,10 +48,36 @@ def check_attributes(cls: type[Any], bases: Iterable[type[Any]], where: str) -> 
             value = inspect.getattr_static(cls, name, MISSING)
             if value is MISSING or _is_computed(value):
                 continue
-            types = _types(annotation)
-            if not any(_has_type(value, one) for one in types):
-                words = " or ".join(WORDS.get(one, f"a {one.__name__}") for one in types)
-                raise InputError(f"{where}: {cls.__name__}.{name} must be {words}, not {value!r}")
+            title = f"{where}: {cls.__name__}.{name}"
+            _check_type(title, value, _types(annotation))
+            for key, (element, types) in _elements(value, annotation).items():
+                _check_type(f"{title}[{key!r}]", element, types)
+
+
+def _check_type(title: str, value: Any, types: Sequence[type[Any]]) -> None:
+    """Check the type of a value, which `title` names.
+
+    Raises:
+        InputError: it has none of the types.
+    """
+    if not any(_has_type(value, one) for one in types):
+        words = " or ".join(WORDS.get(one, f"a {one.__name__}") for one in types)
+        raise InputError(f"{title} must be {words}, not {value!r:.100}")
+
+
+def _elements(value: Any, annotation: Any) -> dict[Any, tuple[Any, list[type[Any]]]]:
+    """Return the elements of a mapping or tuple, each with its types, by key or index."""
+    if typing.get_origin(annotation) is ClassVar:
+        return _elements(value, typing.get_args(annotation)[0])
+    arguments = typing.get_args(annotation)
+    found = {}
+    if isinstance(value, Mapping) and len(arguments) == 2 and arguments[1] is not Any:
+        for key, element in value.items():
+            found[key] = (element, _types(arguments[1]))
+    elif isinstance(value, tuple) and len(arguments) == 2 and arguments[1] is Ellipsis:
+        for index, element in enumerate(value):
+            found[index] = (element, _types(arguments[0]))
+    return found
 
 
 def check_counts(encoding: Any) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pe_bench.errors import InputError, suggest
+from pe_bench.option_table import is_number, is_whole
 
 
 class NestedSpec(str):
@@ -132,6 +133,27 @@ def _check_option(cls: type[Any], option: inspect.Parameter) -> None:
             f"the option '{option.name}' of {cls.__name__} has the default {default!r}, which a "
             "spec cannot contain: use a number, a text or None"
         )
+    if default is option.empty or default is None:
+        return
+    types = members(option.annotation)
+    if not any(_is_value(default, annotation) for annotation in types):
+        raise InputError(
+            f"the option '{option.name}' of {cls.__name__} has the default {default!r}, which is "
+            f"not one of its values: {' or '.join(map(show_type, types))}"
+        )
+
+
+def _is_value(default: Any, annotation: Any) -> bool:
+    """Return whether a default is a value of a type; paths and specs may be given as texts."""
+    if typing.get_origin(annotation) is Literal:
+        return default in typing.get_args(annotation)
+    if annotation is int:
+        return is_whole(default)
+    if annotation is float:
+        return is_number(default)
+    if issubclass(annotation, Path | NestedSpec):
+        return isinstance(default, Path | str)
+    return isinstance(default, annotation)
 
 
 def members(annotation: Any) -> list[Any]:

@@ -166,10 +166,14 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     paths = _may_name_files(cls, known, options)
     defaults = {name: p.default for name, p in known.items()}
     if preset in getattr(cls, "presets", {}):
-        of_preset = cls.presets[preset]
-        if not hasattr(of_preset, "options"):
-            raise InputError(f"{where}: presets['{preset}'] must be a Preset, not {of_preset!r}")
-        defaults |= of_preset.options
+        of_preset = cls.presets[preset].options
+        for name in of_preset:
+            if name not in known:
+                raise InputError(
+                    f"{where}: presets['{preset}'] sets the option '{name}', which does not exist"
+                    f"{suggest(name, list(known))}"
+                )
+        defaults |= of_preset
     changed = {}
     shown = []
     for name, default in defaults.items():

@@ -1,6 +1,7 @@
 """Checks of what a task declares, before anything is trained."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from pe_bench.errors import InputError
@@ -20,6 +21,7 @@ def check_declared(task: Task, label: str) -> None:
             data would have the same settings, or a record with a declared value could not be read.
     """
     _check_subsets(task)
+    check_axes(task.axes)
     without_data = f"{task.name}-v{task.version}"
     if task.context.data is not None and task.fingerprint.partition("+")[0] == without_data:
         raise InputError(
@@ -48,6 +50,19 @@ def check_declared(task: Task, label: str) -> None:
         RunRecord.from_json(json.loads(json.dumps(record.to_json(), default=plain_number)))
     except WrongError as error:
         raise InputError(f"no record could be made of the task's runs: {error}") from None
+
+
+def check_axes(axes: Mapping[str, str]) -> None:
+    """Check the titles of the axes of a task, before its constructor uses them.
+
+    Raises:
+        InputError: a title is missing, or is not of an axis.
+    """
+    if set(axes) != set(Task.axes):
+        raise InputError(
+            f"the task has axes = {dict(axes)}, which must give a title to 'length' and 'second', "
+            f"as in {dict(Task.axes)}"
+        )
 
 
 def declared_fields(task: Task) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import torch
 
 from pe_bench.decoder.losses import scored_tokens
 from pe_bench.decoder.model import Decoder
+from pe_bench.runs.batch_stream import check_batch
 from pe_bench.runs.resolve import ResolvedTask
 
 
@@ -11,7 +12,11 @@ from pe_bench.runs.resolve import ResolvedTask
 def held_out_loss(
     model: Decoder, task: ResolvedTask, subset: str | None, device: str, precision: str
 ) -> float:
-    """Return the mean loss of a model on the targets of held-out batches, in nats."""
+    """Return the mean loss of a model on the targets of held-out batches, in nats.
+
+    Raises:
+        InputError: see `check_batch`.
+    """
     assert task.tuning is not None
     model.eval()
     autocast = torch.autocast(device, torch.bfloat16, enabled=precision == "bf16")
@@ -19,6 +24,7 @@ def held_out_loss(
     targets_seen = 0
     for step in range(task.tuning.batches):
         batch = task.batches.held_out_batch(subset, step)
+        check_batch(batch, task, f"the held-out batch {step}")
         size = task.train.micro_batch or len(batch.tokens)
         slices = zip(batch.tokens.split(size), batch.targets.split(size), strict=True)
         for tokens, targets in slices:  # (b, T) each

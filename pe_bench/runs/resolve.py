@@ -18,7 +18,7 @@ from pe_bench.registry.options import TaskSpec, plugin_options
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import digest_settings
 from pe_bench.results.views import Headline
-from pe_bench.runs.declared import check_declared
+from pe_bench.runs.declared import check_axes, check_declared
 from pe_bench.runs.initial_weights import Adapted, load_pretrained
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.tuning import Tuning, default_rates
@@ -130,6 +130,7 @@ def resolve(options: RunOptions, spec: str, *, shape: ModelConfig | None = None)
     context = _context(options, plugin, preset, start)
     if shape and not options.adapt.get("steps"):
         context = replace(context, untrained=True)
+    check_axes(plugin.cls.axes)
     with as_exception():
         task: Task = plugin.cls.make(context, **plugin.options)
     if not isinstance(getattr(task, "headline", None), Headline):

@@ -37,7 +37,6 @@ from pe_bench.runs.run_record import (
 from pe_bench.runs.timing_context import code_of
 from pe_bench.runs.trained_models import is_damaged, is_kept, keep, model_folder
 from pe_bench.runs.tunable import with_choice
-from pe_bench.runs.unseeded import find_unseeded
 from pe_bench.system import environment
 from pe_bench.system.cache_entries import CHECKPOINTS, drop_weights, limit_weights
 from pe_bench.system.console import info, warn
@@ -194,7 +193,7 @@ class Run:
         failures = Failures(self.title)
         task = self.resolved.task
         longest = max(task.train_length, task.max_eval_tokens)
-        fault = find_fault(self.encoding, longest) or find_unseeded(task)
+        fault = find_fault(self.encoding, longest)
         if fault:
             failures.add("", InputError(fault))
             return self._record_failure(failures)

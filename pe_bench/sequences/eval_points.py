@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pe_bench.errors import InputError
+from pe_bench.option_table import is_whole
 from pe_bench.results.splits import FAR, ID, OOD
 from pe_bench.system.text import FORBIDDEN
 
@@ -38,10 +39,20 @@ def check_points(points: Sequence[EvalPoint], subset: str) -> None:
     """Check the points of a subset.
 
     Raises:
-        InputError: two points have the same length and second axis, a second axis contains
-            control characters, or groups are not a tuple of names that no other mean has.
+        InputError: these are not `EvalPoint`s with whole lengths, two points have the same length
+            and second axis, a second axis contains control characters, or groups are not a tuple
+            of names that no other mean has.
     """
+    if not isinstance(points, list | tuple):
+        raise InputError(f"eval_points must return a list of EvalPoints, not {points!r:.60}")
     for point in points:
+        if not isinstance(point, EvalPoint):
+            raise InputError(f"eval_points must return a list of EvalPoints, not of {point!r:.60}")
+        if not is_whole(point.length) or point.length < 0:
+            raise InputError(
+                f"an evaluation point of {subset} has the length {point.length!r}, which must be a "
+                "whole number of at least 0"
+            )
         _check_groups(point, subset)
     counts = Counter((point.length, point.second_axis) for point in points)
     for (length, second_axis), count in counts.items():

@@ -97,6 +97,8 @@ class LengthGeneralizationTask(Task):
             raise InputError(f"{self.name}:gate must be a percentage, not {gate}")
         if context.data is not None and not self.takes_data:
             raise InputError(f"{self.name} makes its own sequences: leave out --data")
+        if not self.point_metrics:
+            raise InputError(f"{self.name} has no point_metrics: name one, such as exact_match")
         for name in (self.point_metrics[0], self.headline.metric):
             metric = self.metrics.get(name) or describe_metric(name)
             if metric.higher_is_better is False:
@@ -384,7 +386,10 @@ class LengthGeneralizationTask(Task):
     @property
     def _points(self) -> dict[str, Sequence[EvalPoint]]:
         """The points of each subset of the run."""
-        return {subset: self.eval_points(subset) for subset in self.subsets}
+        points = {subset: self.eval_points(subset) for subset in self.subsets}
+        for subset in self.subsets:
+            check_points(points[subset], subset)
+        return points
 
     def _reachable(self, model: Decoder, subset: str) -> tuple[list[EvalPoint], list[str]]:
         """Return the points whose positions the model supports, and notes on skipped points."""

@@ -100,9 +100,14 @@ def concatenate(rows: int, *segments: Segment) -> Sequences:
 
 
 def collate(samples: Sequence[Sequence[Turn]]) -> Sequences:
-    """Return samples of one or more turns as rows, padded on the right."""
+    """Return samples of one or more turns as rows, padded on the right.
+
+    Raises:
+        InputError: a sample is not a list of turns, or an id is not a whole number.
+    """
     lengths = np.zeros(len(samples), dtype=np.int64)
     for row, turns in enumerate(samples):
+        _check_turns(turns)
         lengths[row] = sum(len(turn.prompt) + len(turn.answer) for turn in turns)
     ids = np.full((len(samples), int(lengths.max(initial=0))), PAD, dtype=np.int64)  # (N, L)
     scored = np.zeros(ids.shape, dtype=np.bool_)  # (N, L)
@@ -115,6 +120,21 @@ def collate(samples: Sequence[Sequence[Turn]]) -> Sequences:
             ids[row, start:end] = _whole_numbers(answer)
             scored[row, start:end] = True
     return Sequences(ids, scored, lengths)
+
+
+def _check_turns(turns: Sequence[Turn]) -> None:
+    """Check that a sample is a list of turns.
+
+    Raises:
+        InputError: it is not.
+    """
+    if isinstance(turns, list) and all(isinstance(turn, Turn) for turn in turns):
+        for turn in turns:
+            for name, ids in zip(Turn._fields, turn, strict=True):
+                if not hasattr(ids, "__len__"):
+                    raise InputError(f"the {name} of a Turn must be a list of ids, not {ids!r:.60}")
+    else:
+        raise InputError(f"a sample must be a list of Turns, not {turns!r:.60}")
 
 
 def _whole_numbers(ids: Sequence[int]) -> npt.NDArray[np.generic]:

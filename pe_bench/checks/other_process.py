@@ -1,0 +1,106 @@
+"""A comparison of a task's data with those that another process makes.
+
+The processes of a grid must make the same rows. They differ in the hashes of strings, which Python
+draws for each process, and thus in the order of sets. `python -m pe_bench.checks.other_process`
+with the path of a file is the other process, see `main`.
+"""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from torch import Tensor
+
+from pe_bench.checks.task_subject import TaskSubject
+from pe_bench.errors import InputError
+from pe_bench.registry import plugins
+
+HASH_SEEDS = ("1", "2")  # the other process gets the first one that this process does not have
+
+
+def processes(subject: TaskSubject) -> str | None:
+    """Another process makes the same batches and items.
+
+    The other process makes the task under its smallest preset, so the subject must do so too.
+    """
+    own = digest_data(subject)
+    other = _ask(subject)
+    different = [name for name, digest in own.items() if other.get(name) != digest]
+    if not different:
+        return None
+    return (
+        f"another process makes other {' and '.join(different)}: use neither hash() of a string, "
+        "nor the order of a set, nor the number of the process"
+    )
+
+
+def digest_data(subject: TaskSubject) -> dict[str, str]:
+    """Return a digest of two training batches and of the items, by name for messages."""
+    task = subject.task
+    found = {}
+    for phase in subject.phases:
+        tensors = [*task.batch(phase, 0, 0), *task.batch(phase, 0, 1)]
+        found[f"training batches of {phase}" if phase else "training batches"] = _digest(tensors)
+    if not task.measures_time:
+        for subset, observed in subject.observed.items():
+            found[f"items of {subset}"] = _digest(observed.inputs)
+    return found
+
+
+def _digest(tensors: Iterable[Tensor]) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(repr(tuple(tensor.shape)).encode())
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _ask(subject: TaskSubject) -> dict[str, str]:
+    """Return the digests that another process computes.
+
+    Raises:
+        InputError: the other process fails.
+    """
+    context = subject.context
+    request = {
+        "spec": subject.plugin.given,
+        "cache": str(context.cache.absolute()),
+        "data": None if context.data is None else str(context.data.absolute()),
+    }
+    seed = next(seed for seed in HASH_SEEDS if seed != os.environ.get("PYTHONHASHSEED"))
+    path = os.pathsep.join(entry or "." for entry in sys.path)
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "digests.json")
+        file.write_text(json.dumps(request), encoding="utf-8")
+        ended = subprocess.run(
+            [sys.executable, "-P", "-m", __name__, str(file)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
+        )
+        if ended.returncode:
+            last = ended.stderr.decode(errors="replace").strip().splitlines()[-1:]
+            words = "; ".join([f"another process ends with exit code {ended.returncode}", *last])
+            raise InputError(words)
+        answer: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+    return answer
+
+
+def main(path: str) -> None:
+    """Replace the request in a file with the digests of its task."""
+    file = Path(path)
+    request = json.loads(file.read_text(encoding="utf-8"))
+    plugin = plugins.load("task", request["spec"], "quick")
+    data = request["data"] and Path(request["data"])
+    subject = TaskSubject.of(plugin, Path(request["cache"]), data)
+    file.write_text(json.dumps(digest_data(subject)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

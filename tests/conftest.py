@@ -82,6 +82,14 @@ def four_layers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def untested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks of users are not tested before their runs, so their logs have only calls of runs."""
+    from pe_bench.grid import plan
+
+    monkeypatch.setattr(plan, "find_task_fault", lambda plugin, context: None)
+
+
+@pytest.fixture
 def real_documents() -> Path:
     """Return the folder of real documents in the official layouts, if this machine has them."""
     if not DATA.is_dir():

@@ -74,7 +74,9 @@ FEW += [("none", also) for also in ALSO[1:]]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pd.DataFrame]:
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untested: None
+) -> Callable[..., pd.DataFrame]:
     """Run encodings on the task above; all calls share a folder."""
     task = tmp_path / "toy.py"
     task.write_text(TASK)

@@ -12,7 +12,6 @@ from filelock import FileLock
 
 from pe_bench.cli import main
 from pe_bench.errors import InputError
-from pe_bench.grid import plan
 from pe_bench.registry import catalogue
 from pe_bench.registry.importing import Kind
 from pe_bench.results.measurement import CSV_COLUMNS
@@ -77,12 +76,8 @@ Toy = Callable[..., tuple[int, list[str]]]
 
 
 @pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
-    """Run the toy task; return the exit code and the log since the last call.
-
-    The task is not tested before its runs: the log has only the calls of runs.
-    """
-    monkeypatch.setattr(plan, "find_task_fault", lambda plugin, context: None)
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untested: None) -> Toy:
+    """Run the toy task; return the exit code and the log since the last call."""
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)

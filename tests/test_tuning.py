@@ -58,7 +58,7 @@ RATES = [1e-3, 3e-3, 1e-2]
 
 
 @pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, untested: None) -> Toy:
     """Run the toy task; return the exit code and the rate and seed of each training."""
     monkeypatch.setenv("TOY_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))

@@ -243,16 +243,30 @@ def test_a_good_task_runs_and_finished_runs_are_not_tested_again(
     (tmp_path / "bits.py").write_text(BITS)
     tested: list[str] = []
 
-    def processes(subject: TaskSubject) -> None:
+    def check(subject: TaskSubject) -> None:
         tested.append(subject.plugin.label)
 
-    monkeypatch.setattr(task_before_run, "processes", processes)
+    monkeypatch.setattr(task_before_run, "CHECKS", (*task_before_run.CHECKS, check))
     assert main([*run, "--seeds", "0"]) == 0
     assert tested == ["bits.py"]
     assert main([*run, "--seeds", "0"]) == 0
     assert tested == ["bits.py"]
     assert main([*run, "--seeds", "0", "1", "--dry-run"]) == 0
     assert tested == ["bits.py", "bits.py"]
+
+
+@pytest.mark.slow
+def test_the_other_process_has_the_settings_of_the_run(run: list[str], tmp_path: Path) -> None:
+    code = BITS.replace("TINY)}", 'TINY), "small": Preset(TrainConfig(steps=1), TINY)}')
+    constructor = """
+    def __init__(self, context, **options):
+        super().__init__(context, **options)
+        if (context.preset, context.train.lr) != ("small", 0.5):
+            raise InputError("other settings")
+"""
+    (tmp_path / "bits.py").write_text(code + constructor)
+    assert main([*run, "--preset", "small", "--train.lr", "0.5"]) == 0
+    assert main([*run, "--preset", "small", "--train.lr", "0.25"]) == 2
 
 
 CRASH = EVALUATE.replace("return RESULT", "raise ERROR")

@@ -8,14 +8,17 @@ with the path of a file is the other process, see `main`.
 import hashlib
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from torch import Tensor
 
+from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.task_subject import TaskSubject
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
@@ -24,10 +27,9 @@ HASH_SEEDS = ("1", "2")  # the other process gets the first one that this proces
 
 
 def processes(subject: TaskSubject) -> str | None:
-    """Another process makes the same batches and items.
-
-    The other process makes the task under its smallest preset, so the subject must do so too.
-    """
+    """Another process makes the same batches and items."""
+    if subject.context.start is not None:
+        raise NotApplicable("it starts from another task")
     own = digest_data(subject)
     other = _ask(subject)
     different = [name for name, digest in own.items() if other.get(name) != digest]
@@ -66,17 +68,12 @@ def _ask(subject: TaskSubject) -> dict[str, str]:
     Raises:
         InputError: the other process fails.
     """
-    context = subject.context
-    request = {
-        "spec": subject.plugin.given,
-        "cache": str(context.cache.absolute()),
-        "data": None if context.data is None else str(context.data.absolute()),
-    }
+    context = replace(subject.context, extends=None)
     seed = next(seed for seed in HASH_SEEDS if seed != os.environ.get("PYTHONHASHSEED"))
     path = os.pathsep.join(entry or "." for entry in sys.path)
     with TemporaryDirectory() as folder:
-        file = Path(folder, "digests.json")
-        file.write_text(json.dumps(request), encoding="utf-8")
+        file = Path(folder, "data")
+        file.write_bytes(pickle.dumps((subject.plugin.given, context)))
         ended = subprocess.run(
             [sys.executable, "-P", "-m", __name__, str(file)],
             stdin=subprocess.DEVNULL,
@@ -93,12 +90,10 @@ def _ask(subject: TaskSubject) -> dict[str, str]:
 
 
 def main(path: str) -> None:
-    """Replace the request in a file with the digests of its task."""
+    """Replace the spec and the context of a task in a file with the digests of its data."""
     file = Path(path)
-    request = json.loads(file.read_text(encoding="utf-8"))
-    plugin = plugins.load("task", request["spec"], "quick")
-    data = request["data"] and Path(request["data"])
-    subject = TaskSubject.of(plugin, Path(request["cache"]), data)
+    spec, context = pickle.loads(file.read_bytes())
+    subject = TaskSubject(plugins.load("task", spec, context.preset), context)
     file.write_text(json.dumps(digest_data(subject)), encoding="utf-8")
 
 

@@ -138,9 +138,10 @@ SHORTCUT_SCORES = {
 }
 
 
-@pytest.mark.parametrize("verbose", [False, True])
+@pytest.mark.parametrize(("verbose", "wide"), [(False, False), (False, True), (True, True)])
 def test_the_table_of_tasks(
     verbose: bool,
+    wide: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -157,16 +158,27 @@ def test_the_table_of_tasks(
     monkeypatch.setattr(table, "processes", first)
     shortcut_scores = property(lambda self: SHORTCUT_SCORES[self.plugin.label])
     monkeypatch.setattr(TaskSubject, "shortcut_scores", shortcut_scores)
-    assert not table.check_tasks(["copying", "mqar", "passkey"], verbose=verbose)
+    assert not table.check_tasks(["copying", "mqar", "passkey"], verbose=verbose, wide=wide)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:5] == [
-        "        first second third shortcuts processes",
-        "copying ok    -      ok    ok        ok       ",
-        "mqar    FAIL  ERROR  FAIL  FAIL      ok       ",
-        "passkey FAIL  ERROR  FAIL  -         ok       ",
-        "",
-    ]
-    start = lines.index("-          not claimed, or does not apply") + 2
+    if wide:
+        assert lines[:5] == [
+            "        first second third shortcuts processes",
+            "copying ok    -      ok    ok        ok       ",
+            "mqar    FAIL  ERROR  FAIL  FAIL      ok       ",
+            "passkey FAIL  ERROR  FAIL  -         ok       ",
+            "",
+        ]
+        last_of_legend = "-          not claimed, or does not apply"
+    else:
+        assert lines[:5] == [
+            "        hold n/a wrong",
+            "copying    4   1     0",
+            "mqar       1   0     4",
+            "passkey    1   1     3",
+            "",
+        ]
+        last_of_legend = "wrong  checks that fail; the reasons are below"
+    start = lines.index(last_of_legend) + 2
     end = lines.index("", start)
     shortcuts = [
         "copying copy 3-gram table 26 % -",

@@ -156,13 +156,13 @@ CASES: list[Case] = [
      "one\ntwo\n\nthere/plots/compare-tape_a=1-rope.png\n", 0),
     ("check tape mqar -v --wide --kv-heads 2", {**CHECKED, "checks.table.check_tasks": False},
      "check_encodings [tape] cpu kv_heads=2 verbose=True wide=True\n"
-     "check_tasks [mqar] data={} verbose=True", "\n", 1),
+     "check_tasks [mqar] data={} verbose=True wide=True", "\n", 1),
     ("check tape mqar rope tape", {**CHECKED, "checks.table.check_encodings": False},
      "check_encodings [tape rope] cpu kv_heads=0 verbose=False wide=False\n"
-     "check_tasks [mqar] data={} verbose=False", "\n", 1),
+     "check_tasks [mqar] data={} verbose=False wide=False", "\n", 1),
     ("check all", CHECKED,
      f"check_encodings [{ENCODINGS}] cpu kv_heads=0 verbose=False wide=False", "", 0),
-    ("check tasks", CHECKED, f"check_tasks [{TASKS}] data={{}} verbose=False", "", 0),
+    ("check tasks", CHECKED, f"check_tasks [{TASKS}] data={{}} verbose=False wide=False", "", 0),
     ("merge one two --results there",
      {"results.merging.merge_folders": MERGED, "results.merging.describe_merge": "copied"},
      "merge_folders [one two] there [None None]\ndescribe_merge one M1\ndescribe_merge two M2",

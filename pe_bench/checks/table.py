@@ -100,7 +100,11 @@ def check_encodings(
 
 
 def check_tasks(
-    specs: Sequence[str], *, data: Mapping[str, Path] | None = None, verbose: bool = False
+    specs: Sequence[str],
+    *,
+    data: Mapping[str, Path] | None = None,
+    verbose: bool = False,
+    wide: bool = False,
 ) -> bool:
     """Run every check on every task and print a table; return whether all hold.
 
@@ -108,6 +112,7 @@ def check_tasks(
         specs: specs of the tasks.
         data: folder with data of each task by name; the key "" stands for all other tasks.
         verbose: whether to print every finding instead of only failures.
+        wide: whether to print a column for each check instead of the number of checks that hold.
 
     Raises:
         InputError: a task cannot be loaded or built.
@@ -121,19 +126,19 @@ def check_tasks(
         subjects[plugin.label] = TaskSubject.of(plugin, cache, folder)
     for label, subject in subjects.items():
         _build(label, subject.make)
-    checks = task_checks.CHECKS
-    legend = {name: _first_line(check) for name, check in checks.items()}
-    legend["processes"] = _first_line(processes)
+    checks = {**task_checks.CHECKS, "processes": processes}
     width = max(map(len, subjects))
-    info(" ".join([" " * width, *legend]))
+    info(" ".join([" " * width, *(checks if wide else COUNTS)]))
     findings = {}
     for label, subject in subjects.items():
         found = task_checks.examine(subject)
         found["processes"] = run_check(processes, subject)
         findings[label] = found
-        info(" ".join([label.ljust(width), *_cells(found, legend)]))
+        cells = _cells(found, checks) if wide else _counts(found, checks)
+        info(" ".join([label.ljust(width), *cells]))
     info("")
-    _print_legend(legend)
+    legend = {name: _first_line(check) for name, check in checks.items()}
+    _print_legend(legend if wide else COUNTS, closed=wide)
     searched = {
         label: subject.shortcut_scores
         for label, subject in subjects.items()

@@ -27,7 +27,7 @@ class CheckOptions:
         "SPEC",
     )
     verbose: bool = option(False, "print every finding with its reason", short="v")
-    wide: bool = option(False, "print a column for each check of an encoding")
+    wide: bool = option(False, "print a column for each check")
     kv_heads: int = option(
         0, "check encodings with fewer key heads than the four query heads: 1 or 2"
     )
@@ -63,7 +63,10 @@ def main(values: Values) -> int:
     if specs["encoding"] and specs["task"]:
         info("")
     if specs["task"]:
-        good = check_tasks(specs["task"], data=options.data, verbose=options.verbose) and good
+        tasks_good = check_tasks(
+            specs["task"], data=options.data, verbose=options.verbose, wide=options.wide
+        )
+        good = tasks_good and good
     return 0 if good else 1
 
 

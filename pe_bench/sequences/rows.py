@@ -128,7 +128,7 @@ def _check_turns(turns: Sequence[Turn]) -> None:
     Raises:
         InputError: it is not.
     """
-    if isinstance(turns, list) and all(isinstance(turn, Turn) for turn in turns):
+    if isinstance(turns, list | tuple) and all(isinstance(turn, Turn) for turn in turns):
         for turn in turns:
             for name, ids in zip(Turn._fields, turn, strict=True):
                 if not hasattr(ids, "__len__"):

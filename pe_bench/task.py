@@ -164,7 +164,7 @@ class Task:
     protocols: ClassVar[tuple[str, ...]] = ("strict",)
 
     check_options: ClassVar[Mapping[str, Any]] = {}
-    """Options that make an evaluation small, for `pe-bench check`."""
+    """Options that make an evaluation small, for `pe-bench check` and the test before a run."""
 
     version: ClassVar[int] = 1
     """Increase it when items, batches or scores change. A new version of a parent class counts as a

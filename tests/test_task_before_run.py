@@ -69,7 +69,7 @@ JOURNAL = """
 FAULTS = {
     "global generator": (
         DRAWN, "np.random.randint(0, 2",
-        "step 5 of seed 0 gives another batch in a second call; see pe-bench check",
+        "step 5 of seed 0 gives another batch in a second call",
     ),
     "unseeded generator": (
         DRAWN, "np.random.default_rng().integers(0, 2",
@@ -124,9 +124,6 @@ FAULTS = {
     "headline without a measurement": (
         HEADLINE, 'Headline("accuracy", OOD)',
         "the headline, accuracy of out-of-distribution, is not among the rows",
-    ),
-    "score that is not a number": (
-        "", MEASURE.replace("VALUE", "float('nan')"), "the value nan, which must be a number",
     ),
     "score above 100 %": (
         "", MEASURE.replace("VALUE", "101"), "has 101 %, but a score is 0 to 100 %",
@@ -214,6 +211,82 @@ FAULTS = {
 }  # fmt: skip
 
 
+PLAIN = """
+import torch
+from pe_bench.api import *
+
+
+class Bits(Task):
+    headline = Headline("accuracy", "b")
+    all_subsets = ("a", "b")
+    max_eval_tokens = 12
+    vocabulary = Vocabulary(9)
+    presets = {"quick": Preset(TrainConfig(steps=1, batch_size=2, length=8), TINY)}
+
+    def batch(self, subset, seed, step):
+        tokens = torch.randint(9, (2, 9), generator=torch.Generator().manual_seed(seed + step))
+        return Batch(tokens[:, :-1], tokens[:, 1:])
+
+    def evaluate(self, model, subset, seed, journal):
+        tokens = self.batch(None, 99, 0).tokens
+        value = 50.0
+        model(tokens)
+        return Evaluation([Measurement(subset, "accuracy", value, 2)])
+"""
+VALUE = "        value = 50.0\n"
+
+# A valid task: a part of one of the tasks above and its replacement, and more words of the command.
+VALID = {
+    "bits": (BITS, "", "", ()),
+    "plain": (PLAIN, "", "", ()),
+    "a subset without the headline": (PLAIN, "", "", ("--subsets", "a")),
+    "a number of NumPy in the journal": (
+        PLAIN, VALUE,
+        "        import numpy as np\n        if 'x' not in journal.items:\n"
+        "            journal.add({'x': np.mean([50.0])})\n        value = journal.items['x']\n", (),
+    ),
+    "another time in each evaluation": (
+        PLAIN.replace("    headline", "    measures_time = True\n    headline"),
+        VALUE, "        import time\n        value = time.monotonic() % 1\n", (),
+    ),
+    "no value for an untrained model": (
+        PLAIN, VALUE,
+        "        largest = model(tokens).softmax(-1).max()\n"
+        "        value = float('nan') if model.config.width == 16 else 50.0\n", (),
+    ),
+    "the same items for several metrics": (
+        PLAIN, "        model(tokens)\n", "        [model(tokens) for _ in range(5)]\n", (),
+    ),
+    "a decoding loop": (
+        PLAIN, "        model(tokens)\n",
+        "        for _ in range(4):\n            next_ids = model(tokens)[:, -1:].argmax(-1)\n"
+        "            tokens = torch.cat([tokens, next_ids], 1)\n",
+        (),
+    ),
+    "axes as a property": (
+        PLAIN, "    def batch",
+        "    @property\n    def axes(self):\n"
+        "        return {'length': 'words', 'second': ''}\n\n    def batch", (),
+    ),
+    "check_options that the task refuses": (
+        BITS, "    def eval",
+        "    def __init__(self, context, **more):\n        super().__init__(context, **more)\n"
+        "        self.check_range(samples=(self.samples, 10, 100))\n\n    def eval", (),
+    ),
+    "int32 tokens": (
+        PLAIN, "Batch(tokens[:, :-1],", "Batch(tokens[:, :-1].int(),", (),
+    ),
+    "a tuple of turns": (
+        BITS, "[Turn([*(FIRST + bits).tolist(), FIRST + 2], [FIRST + int(bits.sum() % 2)])]",
+        "(Turn([*(FIRST + bits).tolist(), FIRST + 2], [FIRST + int(bits.sum() % 2)]),)", (),
+    ),
+    "points in another collection": (
+        BITS, "return [EvalPoint(n, split=ID if n <= 8 else OOD) for n in (8, 16)]",
+        "return {n: EvalPoint(n, split=ID if n <= 8 else OOD) for n in (8, 16)}.values()", (),
+    ),
+}  # fmt: skip
+
+
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the command that runs `bits.py` of the current folder."""
@@ -235,6 +308,27 @@ def test_a_fault_is_refused_before_anything_is_trained(
     said = " ".join(capsys.readouterr().err.split())
     assert sentence in said
     assert not (tmp_path / "results/runs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", VALID)
+def test_a_valid_task_is_not_refused(what: str, run: list[str], tmp_path: Path) -> None:
+    code, old, new, words = VALID[what]
+    assert old in code
+    (tmp_path / "bits.py").write_text(code.replace(old, new, 1) if old else code)
+    assert main([*run, *words, "--dry-run"]) == 0
+
+
+def test_options_that_the_constructor_lacks_do_not_end_the_test(
+    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    constructor = """
+    def __init__(self, context, *, most: int = 3):
+        super().__init__(context, samples=20)
+"""
+    (tmp_path / "bits.py").write_text(BITS.replace(DRAWN, "np.random.randint(0, 2") + constructor)
+    assert main(run) == 2
+    assert "gives another batch in a second call" in capsys.readouterr().err
 
 
 def test_a_good_task_runs_and_finished_runs_are_not_tested_again(

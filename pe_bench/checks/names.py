@@ -64,7 +64,7 @@ def find_undefined(error: BaseException, cls: type[Task]) -> str | None:
     name = ""
     if isinstance(error, NotImplementedError):
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        name = frame.name if is_engine(frame.filename) else ""
+        name = frame.name if is_engine(frame.filename) and hasattr(cls, frame.name) else ""
     elif isinstance(error, AttributeError) and (error.obj is cls or type(error.obj) is cls):
         if error.name in SET_BY_CONSTRUCTOR:
             return f"{cls.__name__}.__init__ uses {error.name} before it calls super().__init__"

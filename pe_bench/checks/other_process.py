@@ -20,7 +20,6 @@ from torch import Tensor
 
 from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.task_subject import TaskSubject
-from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 
 HASH_SEEDS = ("1", "2")  # the other process gets the first one that this process does not have
@@ -37,7 +36,7 @@ def processes(subject: TaskSubject) -> str | None:
         return None
     return (
         f"another process makes other {' and '.join(different)}: use neither hash() of a string, "
-        "nor the order of a set, nor the number of the process"
+        "nor the order of a set, nor os.getpid()"
     )
 
 
@@ -66,14 +65,14 @@ def _ask(subject: TaskSubject) -> dict[str, str]:
     """Return the digests that another process computes.
 
     Raises:
-        InputError: the other process fails.
+        NotApplicable: the other process fails.
     """
     context = replace(subject.context, extends=None)
     seed = next(seed for seed in HASH_SEEDS if seed != os.environ.get("PYTHONHASHSEED"))
     path = os.pathsep.join(entry or "." for entry in sys.path)
     with TemporaryDirectory() as folder:
         file = Path(folder, "data")
-        file.write_bytes(pickle.dumps((subject.plugin.given, context)))
+        file.write_bytes(pickle.dumps((sys.path, subject.plugin.given, context)))
         ended = subprocess.run(
             [sys.executable, "-P", "-m", __name__, str(file)],
             stdin=subprocess.DEVNULL,
@@ -84,15 +83,15 @@ def _ask(subject: TaskSubject) -> dict[str, str]:
         if ended.returncode:
             last = ended.stderr.decode(errors="replace").strip().splitlines()[-1:]
             words = "; ".join([f"another process ends with exit code {ended.returncode}", *last])
-            raise InputError(words)
+            raise NotApplicable(words)
         answer: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
     return answer
 
 
 def main(path: str) -> None:
-    """Replace the spec and the context of a task in a file with the digests of its data."""
+    """Replace the import path, spec and context of a task in a file with digests of its data."""
     file = Path(path)
-    spec, context = pickle.loads(file.read_bytes())
+    sys.path, spec, context = pickle.loads(file.read_bytes())
     subject = TaskSubject(plugins.load("task", spec, context.preset), context)
     file.write_text(json.dumps(digest_data(subject)), encoding="utf-8")
 

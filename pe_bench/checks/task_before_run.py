@@ -1,11 +1,16 @@
 """A test of a user's task before anything is trained, for faults that a run would not notice."""
 
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from pe_bench.checks import tasks
 from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.names import find_undefined
 from pe_bench.checks.other_process import processes
 from pe_bench.checks.task_subject import TaskSubject
 from pe_bench.errors import CRASHES, DataError, InputError, as_exception
+from pe_bench.option_table import is_number
 from pe_bench.registry.plugins import Plugin
 from pe_bench.registry.versions import is_shipped
 from pe_bench.task import TaskContext
@@ -24,6 +29,9 @@ CHECKS = (
 )
 """The checks that decide whether results would be right, in this order."""
 
+OF_TRAINED = (tasks.numbers, tasks.headline, tasks.summary, tasks.scores)
+"""Checks of values that an untrained model may lack, such as a mean over no items."""
+
 
 def find_task_fault(plugin: Plugin, context: TaskContext) -> str | None:
     """Return a sentence on the first fault of a task, or None.
@@ -40,21 +48,32 @@ def find_task_fault(plugin: Plugin, context: TaskContext) -> str | None:
     subject = TaskSubject(plugin, context)
     try:
         with as_exception():
-            return _find_fault(subject)
+            finite = _all_finite([row.value for row in subject.rows])
     except DataError:
         return None
     except InputError as error:
         return str(error)
     except CRASHES as error:
         return find_undefined(error, plugin.cls)
-
-
-def _find_fault(subject: TaskSubject) -> str | None:
     for check in CHECKS:
-        try:
-            fault = check(subject)
-        except NotApplicable:
-            continue
-        if fault:
-            return f"{fault}; see pe-bench check"
+        if finite or check not in OF_TRAINED:
+            fault = _find_fault(check, subject)
+            if fault:
+                return fault
     return None
+
+
+def _all_finite(values: Sequence[Any]) -> bool:
+    return not any(is_number(value) and not math.isfinite(value) for value in values)
+
+
+def _find_fault(check: Callable[[TaskSubject], str | None], subject: TaskSubject) -> str | None:
+    try:
+        with as_exception():
+            return check(subject)
+    except (NotApplicable, DataError):
+        return None
+    except InputError as error:
+        return str(error)
+    except CRASHES as error:
+        return find_undefined(error, subject.plugin.cls)

@@ -1,8 +1,8 @@
 """The tiny model on which every task is checked, and records of its evaluations."""
 
 import random
-from collections.abc import Iterable, Sequence
-from contextlib import redirect_stderr
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
@@ -21,6 +21,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
+from pe_bench.registry.options import plugin_options
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.items import Items
 from pe_bench.results.journal import Journal
@@ -36,14 +37,23 @@ class Recorder(Decoder):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config, Encoding)
         self.inputs: list[Tensor] = []
+        self.last: Tensor | None = None
         self.longest = 0
 
     def hidden(self, tokens: Tensor, cache: Cache | None = None, *args: Any, **more: Any) -> Tensor:
         held = 0 if cache is None else int(cache.lengths.max())
-        if not held:  # skip steps in which the model continues its own tokens
+        if not held and not self._continues(tokens):
             self.inputs.append(tokens.clone())
         self.longest = max(self.longest, held + tokens.shape[1])
         return super().hidden(tokens, cache, *args, **more)
+
+    def _continues(self, tokens: Tensor) -> bool:
+        """Return whether tokens begin with the last ones: the model may have generated the rest."""
+        last, self.last = self.last, tokens.clone()
+        if last is None or len(last) != len(tokens):
+            return False
+        length = last.shape[1]
+        return length < tokens.shape[1] and torch.equal(last, tokens[:, :length])
 
 
 class Observed(NamedTuple):
@@ -104,13 +114,22 @@ class TaskSubject:
         """Return a fresh instance.
 
         Args:
-            small: whether to make the evaluation small with the task's `check_options`.
+            small: whether to make the evaluation small with the task's `check_options`, if its
+                constructor accepts them.
 
         Raises:
             InputError: the task lacks a required attribute or refuses its options.
         """
-        options = self.plugin.cls.check_options if small else {}
-        task: Task = self.plugin.cls.make(self.context, **{**options, **self.plugin.options})
+        cls = self.plugin.cls
+        if small:
+            known = {option.name for option in plugin_options(cls)}
+            options = {name: cls.check_options[name] for name in known & set(cls.check_options)}
+            with suppress(InputError):
+                return self._make({**options, **self.plugin.options})
+        return self._make(self.plugin.options)
+
+    def _make(self, options: Mapping[str, Any]) -> Task:
+        task: Task = self.plugin.cls.make(self.context, **options)
         _refuse_missing(self.plugin.label, task, ("vocabulary", "all_subsets"))
         return task
 

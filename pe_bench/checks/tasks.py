@@ -21,6 +21,7 @@ from pe_bench.checks.shortcuts import explained, find_problem
 from pe_bench.checks.task_subject import TaskSubject, observe
 from pe_bench.config import IGNORE
 from pe_bench.errors import InputError
+from pe_bench.option_table import is_number
 from pe_bench.results.items import RowKey, recompute
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import METRICS
@@ -111,7 +112,9 @@ def items(subject: TaskSubject) -> str | None:
             return f"{subset} gives another model {len(inputs)} inputs, not {len(observed.inputs)}"
         if not all(map(torch.equal, inputs, observed.inputs)):
             return f"{subset} gives another model, of another seed, other items"
-        rows = [row for tokens in inputs for row in _rows(tokens)]
+        # A task may send the same items through the model for several metrics.
+        different = {(tokens.shape, tokens.numpy().tobytes()): tokens for tokens in inputs}
+        rows = [row for tokens in different.values() for row in _rows(tokens)]
         if len(set(rows)) < DISTINCT * len(rows):
             return (
                 f"only {len(set(rows))} of {len(rows)} rows that {subset} is evaluated on differ, "
@@ -157,6 +160,8 @@ def headline(subject: TaskSubject) -> str | None:
         return f"the metric {wanted.metric} has no direction: add it to `metrics`"
     rows = [*subject.rows, *task.summarize(subject.rows)]
     found = [r for r in rows if (r.subset, r.metric) == (wanted.subset, wanted.metric)]
+    if not found and set(task.subsets) != set(task.all_subsets):
+        raise NotApplicable("not every subset is measured")
     if not found:
         return f"the headline, {wanted.metric} of {wanted.subset}, is not among the rows"
     if not any(math.isfinite(row.value) for row in found):
@@ -184,6 +189,8 @@ def summary(subject: TaskSubject) -> str | None:
 
 def resume(subject: TaskSubject) -> str | None:
     """An evaluation that resumes from its journal gives the same rows."""
+    if subject.task.measures_time:
+        raise NotApplicable("it measures time")
     for subset, observed in subject.observed.items():
         if _comparable(observed.again) != _comparable(observed.rows):
             return f"{subset} gives other rows when it resumes from its journal"
@@ -282,5 +289,8 @@ def _prefixes(rows: Iterable[bytes], length: int) -> list[bytes]:
 
 
 def _comparable(rows: Iterable[Measurement]) -> list[str]:
-    """Return rows as text, so that nan equals nan."""
-    return [repr(astuple(row)) for row in rows]
+    """Return rows as text, so that nan equals nan, and numbers of NumPy those of JSON."""
+    found = []
+    for row in rows:
+        found.append(repr([float(x) if is_number(x) else x for x in astuple(row)]))
+    return found

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pe_bench.errors import InputError, suggest
-from pe_bench.option_table import is_number, is_whole
+from pe_bench.option_table import is_number
 
 
 class NestedSpec(str):
@@ -146,14 +146,14 @@ def _check_option(cls: type[Any], option: inspect.Parameter) -> None:
 def _is_value(default: Any, annotation: Any) -> bool:
     """Return whether a default is a value of a type; paths and specs may be given as texts."""
     if typing.get_origin(annotation) is Literal:
-        return default in typing.get_args(annotation)
-    if annotation is int:
-        return is_whole(default)
-    if annotation is float:
+        return True  # a default outside of the choices may stand for none of them
+    if issubclass(annotation, bool):
+        return default in (False, True)
+    if issubclass(annotation, int):
+        return is_number(default) and float(default).is_integer()
+    if issubclass(annotation, float):
         return is_number(default)
-    if issubclass(annotation, Path | NestedSpec):
-        return isinstance(default, Path | str)
-    return isinstance(default, annotation)
+    return isinstance(default, Path | str)
 
 
 def members(annotation: Any) -> list[Any]:

@@ -167,11 +167,14 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     defaults = {name: p.default for name, p in known.items()}
     if preset in getattr(cls, "presets", {}):
         of_preset = cls.presets[preset].options
+        _refuse_positional(where, cls, known, of_preset)
         for name in of_preset:
             if name not in known:
+                option = option_of(name)
+                hint = suggest(option, list(map(option_of, known)))
                 raise InputError(
-                    f"{where}: presets['{preset}'] sets the option '{name}', which does not exist"
-                    f"{suggest(name, list(known))}"
+                    f"{where}: presets['{preset}'] sets the option '{option}', which does not exist"
+                    f"{hint}"
                 )
         defaults |= of_preset
     changed = {}
@@ -256,7 +259,7 @@ def _refer_to_related(
 
 
 def _refuse_positional(
-    where: str, cls: type[Any], known: Mapping[str, Any], given: Mapping[str, str]
+    where: str, cls: type[Any], known: Mapping[str, Any], given: Mapping[str, Any]
 ) -> None:
     """Refuse an option that is a parameter of the constructor, but not keyword-only.
 

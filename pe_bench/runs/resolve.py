@@ -130,7 +130,8 @@ def resolve(options: RunOptions, spec: str, *, shape: ModelConfig | None = None)
     context = _context(options, plugin, preset, start)
     if shape and not options.adapt.get("steps"):
         context = replace(context, untrained=True)
-    check_axes(plugin.cls.axes)
+    if isinstance(plugin.cls.axes, Mapping):  # otherwise a property
+        check_axes(plugin.cls.axes)
     with as_exception():
         task: Task = plugin.cls.make(context, **plugin.options)
     if not isinstance(getattr(task, "headline", None), Headline):

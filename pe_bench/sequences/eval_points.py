@@ -1,7 +1,7 @@
 """The points of an evaluation over lengths."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from pe_bench.errors import InputError
@@ -43,7 +43,7 @@ def check_points(points: Sequence[EvalPoint], subset: str) -> None:
             and second axis, a second axis contains control characters, or groups are not a tuple
             of names that no other mean has.
     """
-    if not isinstance(points, list | tuple):
+    if not isinstance(points, Collection):
         raise InputError(f"eval_points must return a list of EvalPoints, not {points!r:.60}")
     for point in points:
         if not isinstance(point, EvalPoint):

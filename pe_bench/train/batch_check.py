@@ -19,7 +19,7 @@ def find_wrong_batch(batch: Batch, vocab_size: int) -> str:
     for name, ids in zip(Batch._fields, batch, strict=True):
         if not isinstance(ids, Tensor):
             return f"has {name} of the type {type(ids).__name__}, not a tensor"
-        if ids.dtype != torch.int64:
+        if ids.dtype != torch.int64 and not (name == "tokens" and ids.dtype == torch.int32):
             return f"has {name} of {ids.dtype}, not torch.int64"
     tokens, targets = batch  # (B, T) each
     if tokens.dim() != 2 or tokens.shape != targets.shape:

@@ -44,6 +44,8 @@ def make(change: Change | None = None) -> Any:
         max_eval_tokens=16,
         max_far_tokens=16,
         measures_time=False,
+        subsets=("a",),
+        all_subsets=("a",),
         trains_each_subset=False,
         metrics={"accuracy": Metric("accuracy", "%", higher_is_better=True)},
         headline=Headline("accuracy", "all"),

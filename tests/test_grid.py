@@ -605,8 +605,11 @@ def test_a_grid_that_is_stopped_leaves_no_worker(
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         ) as process,
     ):
+        while not any(tmp_path.glob("results/runs/*/*/*/executing")):
+            time.sleep(0.05)
         log = tmp_path / "log"
-        while not log.exists() or "batch" not in log.read_text():
+        before = log.read_text()  # of the test before the runs
+        while log.read_text() == before:
             time.sleep(0.05)
         if number == signal.SIGKILL:
             process.kill()

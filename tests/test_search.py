@@ -321,7 +321,8 @@ def test_the_held_out_loss_is_a_mean_over_targets() -> None:
         batches.append(Batch(tokens, targets))
     task = SimpleNamespace(
         tuning=SimpleNamespace(batches=2),
-        batches=SimpleNamespace(held_out_batch=lambda subset, step: batches[step]),
+        batches=SimpleNamespace(held_out_batch=lambda subset, step: batches[step], train_length=6),
+        model=config,
         train=SimpleNamespace(micro_batch=None),
     )
     nats = 0.0
@@ -331,6 +332,9 @@ def test_the_held_out_loss_is_a_mean_over_targets() -> None:
             nats -= float(log[row, column, batch.targets[row, column]])
     loss = held_out_loss(model, cast(ResolvedTask, task), None, "cpu", "fp32")
     assert loss == pytest.approx(nats / (2 * 1 + 2 * 5), rel=1e-5)
+    batches[1].targets[0, 0] = 9
+    with pytest.raises(InputError, match="the held-out batch 1 has targets from 0 to 9, but"):
+        held_out_loss(model, cast(ResolvedTask, task), None, "cpu", "fp32")
 
 
 def test_every_choice_has_a_checkpoint_of_its_own(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import torch
 from pe_bench.config import IGNORE, ModelConfig, TrainConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.encoding import Encoding, Tunable
+from pe_bench.errors import InputError
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.options import plugin_options, show, with_option
 from pe_bench.runs.candidates import (

@@ -86,12 +86,12 @@ FAULTS = {
     ),
     "hash of a string": (
         "bits = ", 'rng = np.random.default_rng(abs(hash(f"{rng.integers(99)}")))\n        bits = ',
-        "another process makes other training batches and items of cells: use neither hash() of a",
+        "training batches and items of cells differ in another process: they must not depend on",
     ),
     "number of the process": (
         "bits = ", "rng = np.random.default_rng([__import__('os').getpid(), rng.integers(99)])\n"
         "        bits = ",
-        "another process makes other training batches and items of cells",
+        "training batches and items of cells differ in another process",
     ),
     "batch of floats": (
         "", BATCH.replace("CHANGED", "Batch(batch.tokens.float(), batch.targets)"),
@@ -185,7 +185,7 @@ FAULTS = {
     ),
     "constructor without its parent": (
         "    def eval", "    def __init__(self, context):\n        pass\n\n    def eval",
-        "Bits.__init__ uses name before it calls super().__init__",
+        "Bits.__init__ must first call super().__init__, which sets name",
     ),
     "metric of a text": (
         "    vocabulary", '    metrics = {"exact_match": "%"}\n    vocabulary',

@@ -86,7 +86,7 @@ BROKEN = {
         "            if size == sizes[0]:\n"
         "                rng = np.random.default_rng(len(sizes))\n"
         "            digits = rng.integers(FIRST, FIRST + 10, size)",
-        {"items": "rows that cells is evaluated on differ, but all count as independent items"},
+        {"items": "rows that cells is evaluated on differ, although all count as independent"},
     ),
     "draws items from the global state": (
         "rng = np.random.default_rng([99, point.length])",
@@ -259,9 +259,15 @@ def test_the_same_seed_gives_the_same_model_and_draws() -> None:
         return Evaluation([])
 
     task: Any = SimpleNamespace(vocabulary=Vocabulary(9), train_length=8, evaluate=evaluate)
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    unused = (random.random(), np.random.random(), float(torch.rand(())))
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
     for seed in (0, 0, 1):
         observe(task, "cells", seed)
     first, second, same, _, *others = draws  # each evaluation is done twice
+    assert (random.random(), np.random.random(), float(torch.rand(()))) == unused
     assert first == same and not set(first[1:]) & set(second)
     assert not set(first) & set(others[0]) and len(draws) == 6
 

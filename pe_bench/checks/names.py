@@ -1,4 +1,4 @@
-"""Names in the class of a plugin that resemble names of its interface, and are never used."""
+"""Names of the interface that the class of a plugin misspells or lacks."""
 
 import inspect
 import traceback
@@ -9,8 +9,8 @@ from pe_bench.errors import is_engine
 from pe_bench.task import Task
 
 SIMILAR_METHODS = 0.75  # minimum similarity, from 0 to 1
-SET_BY_CONSTRUCTOR = ("context", "name", "train", "unavailable")  # of `Task`
 SIMILAR_ATTRIBUTES = 0.85  # their names are shorter, so more of them resemble each other
+SET_BY_CONSTRUCTOR = ("context", "name", "train", "unavailable")  # by the one of `Task`
 
 
 def find_misspelt(cls: type[Task], base: type[Task] | None = None) -> list[str]:
@@ -60,14 +60,16 @@ def describe_similar(
 
 
 def find_undefined(error: BaseException, cls: type[Task]) -> str | None:
-    """Return a sentence on what a task does not define if this caused an error, else None."""
+    """Return a sentence on the part of the interface whose lack caused an error; None: another."""
     name = ""
     if isinstance(error, NotImplementedError):
         frame = traceback.extract_tb(error.__traceback__)[-1]
         name = frame.name if is_engine(frame.filename) and hasattr(cls, frame.name) else ""
     elif isinstance(error, AttributeError) and (error.obj is cls or type(error.obj) is cls):
         if error.name in SET_BY_CONSTRUCTOR:
-            return f"{cls.__name__}.__init__ uses {error.name} before it calls super().__init__"
+            return (
+                f"{cls.__name__}.__init__ must first call super().__init__, which sets {error.name}"
+            )
         name = error.name if error.name in inspect.get_annotations(Task) else ""
     if not name:
         return None

@@ -1,8 +1,8 @@
-"""A comparison of a task's data with those that another process makes.
+"""A check that another process makes the same data of a task.
 
-The processes of a grid must make the same rows. They differ in the hashes of strings, which Python
-draws for each process, and thus in the order of sets. `python -m pe_bench.checks.other_process`
-with the path of a file is the other process, see `main`.
+All processes of a grid must make the same rows. Hashes of strings, and thus the order of sets,
+differ between processes. `python -m pe_bench.checks.other_process FILE` is the other process, see
+`main`.
 """
 
 import hashlib
@@ -35,8 +35,8 @@ def processes(subject: TaskSubject) -> str | None:
     if not different:
         return None
     return (
-        f"another process makes other {' and '.join(different)}: use neither hash() of a string, "
-        "nor the order of a set, nor os.getpid()"
+        f"{' and '.join(different)} differ in another process: they must not depend on hash() of a "
+        "string, the order of a set or os.getpid()"
     )
 
 
@@ -72,7 +72,7 @@ def _ask(subject: TaskSubject) -> dict[str, str]:
     path = os.pathsep.join(entry or "." for entry in sys.path)
     with TemporaryDirectory() as folder:
         file = Path(folder, "data")
-        file.write_bytes(pickle.dumps((sys.path, subject.plugin.given, context)))
+        file.write_bytes(pickle.dumps((subject.plugin.given, context)))
         ended = subprocess.run(
             [sys.executable, "-P", "-m", __name__, str(file)],
             stdin=subprocess.DEVNULL,
@@ -89,9 +89,9 @@ def _ask(subject: TaskSubject) -> dict[str, str]:
 
 
 def main(path: str) -> None:
-    """Replace the import path, spec and context of a task in a file with digests of its data."""
+    """Replace the spec and the context of a task in a file with digests of its data."""
     file = Path(path)
-    sys.path, spec, context = pickle.loads(file.read_bytes())
+    spec, context = pickle.loads(file.read_bytes())
     subject = TaskSubject(plugins.load("task", spec, context.preset), context)
     file.write_text(json.dumps(digest_data(subject)), encoding="utf-8")
 

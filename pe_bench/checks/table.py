@@ -119,10 +119,11 @@ def check_tasks(
     """
     cache = cache_folder()
     loaded = [plugins.load("task", spec, "quick") for spec in specs]
+    folders = data or {}
     subjects = {}
     for plugin in loaded:
         name = plugin.label.partition(":")[0]
-        folder = (data or {}).get(name, (data or {}).get(""))
+        folder = folders.get(name, folders.get(""))
         subjects[plugin.label] = TaskSubject.of(plugin, cache, folder)
     for label, subject in subjects.items():
         _build(label, subject.make)

@@ -1,8 +1,7 @@
 """A test of a user's task before anything is trained, for faults that a run would not notice."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from pe_bench.checks import tasks
 from pe_bench.checks.findings import NotApplicable
@@ -13,6 +12,7 @@ from pe_bench.errors import CRASHES, DataError, InputError, as_exception
 from pe_bench.option_table import is_number
 from pe_bench.registry.plugins import Plugin
 from pe_bench.registry.versions import is_shipped
+from pe_bench.system.console import info
 from pe_bench.task import TaskContext
 
 CHECKS = (
@@ -45,26 +45,24 @@ def find_task_fault(plugin: Plugin, context: TaskContext) -> str | None:
     """
     if is_shipped(plugin.cls):
         return None
+    info(f"{plugin.label}: testing the task on a tiny untrained model")
     subject = TaskSubject(plugin, context)
     try:
         with as_exception():
-            finite = _all_finite([row.value for row in subject.rows])
+            values = [row.value for row in subject.rows]
     except DataError:
         return None
     except InputError as error:
         return str(error)
     except CRASHES as error:
         return find_undefined(error, plugin.cls)
+    finite = not any(is_number(value) and not math.isfinite(value) for value in values)
     for check in CHECKS:
         if finite or check not in OF_TRAINED:
             fault = _find_fault(check, subject)
             if fault:
                 return fault
     return None
-
-
-def _all_finite(values: Sequence[Any]) -> bool:
-    return not any(is_number(value) and not math.isfinite(value) for value in values)
 
 
 def _find_fault(check: Callable[[TaskSubject], str | None], subject: TaskSubject) -> str | None:

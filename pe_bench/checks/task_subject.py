@@ -1,8 +1,8 @@
 """The tiny model on which every task is checked, and records of its evaluations."""
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import redirect_stderr, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from io import StringIO
@@ -177,9 +177,6 @@ def observe(task: Task, subset: str, seed: int) -> Observed:
     Raises:
         InputError: the task returns no evaluation.
     """
-    torch.manual_seed(seed)
-    np.random.seed(seed)  # reveals tasks that use the global generators
-    random.seed(seed)
     config = replace(
         TINY,
         vocab_size=task.vocabulary.vocab_size,
@@ -187,9 +184,9 @@ def observe(task: Task, subset: str, seed: int) -> Observed:
         digit_ids=task.vocabulary.digit_ids,
         separator_ids=task.vocabulary.separator_ids,
     )
-    model = Recorder(config).eval()
     silence = redirect_stderr(StringIO())  # hide progress bars
-    with TemporaryDirectory() as folder, torch.inference_mode(), silence:
+    with _seeded(seed), TemporaryDirectory() as folder, torch.inference_mode(), silence:
+        model = Recorder(config).eval()
         path = Path(folder, "journal.jsonl")
         found = task.evaluate(model, subset, seed, Journal(path))
         if not isinstance(found, Evaluation):
@@ -197,3 +194,19 @@ def observe(task: Task, subset: str, seed: int) -> Observed:
         inputs = [*model.inputs]
         again = task.evaluate(model, subset, seed, Journal(path)).rows
     return Observed(found.rows, found.items, again, inputs, model.longest)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators, to reveal tasks that use them, and restore their states."""
+    of_numpy = np.random.get_state()
+    of_python = random.getstate()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+        try:
+            yield
+        finally:
+            np.random.set_state(of_numpy)
+            random.setstate(of_python)

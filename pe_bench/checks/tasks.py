@@ -118,7 +118,7 @@ def items(subject: TaskSubject) -> str | None:
         if len(set(rows)) < DISTINCT * len(rows):
             return (
                 f"only {len(set(rows))} of {len(rows)} rows that {subset} is evaluated on differ, "
-                "but all count as independent items"
+                "although all count as independent items"
             )
     return None
 

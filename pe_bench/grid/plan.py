@@ -15,7 +15,6 @@ from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.registry.plugins import Plugin
-from pe_bench.registry.versions import is_shipped
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.fitting import (
     describe_depths,
@@ -28,7 +27,7 @@ from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.unused_options import check_used
-from pe_bench.system.console import info, warn
+from pe_bench.system.console import warn
 from pe_bench.system.files import check_writable, real_path
 from pe_bench.task import Task
 
@@ -191,8 +190,6 @@ def _test_tasks(tasks: Sequence[Plugin], runs: Sequence[PlannedRun], problems: _
             to_do[resolved.label] = resolved.task
     for plugin in tasks:
         if plugin.label in to_do:
-            if not is_shipped(plugin.cls):
-                info(f"{plugin.label}: testing the task on a tiny untrained model")
             fault = find_task_fault(plugin, to_do[plugin.label].context)
             if fault:
                 problems.add(plugin.label, InputError(fault))

@@ -33,8 +33,8 @@ def _read_data_folder(word: str) -> tuple[str, Path]:
     known = [*catalogue.names("task"), *entry_points("task")]
     if task not in known and "." not in task and "/" not in task:
         raise InputError(
-            f"there is no task '{task}'{suggest(task, known)}; write --data DIR or --data "
-            f"task=DIR, and the name of a task's file as in {task}.py=DIR"
+            f"there is no task '{task}'{suggest(task, known)}; write --data DIR or --data task=DIR "
+            f"(for the task in {task}.py: {task}.py=DIR)"
         )
     return Path(task).name, Path(folder)
 

@@ -123,18 +123,17 @@ def collate(samples: Sequence[Sequence[Turn]]) -> Sequences:
 
 
 def _check_turns(turns: Sequence[Turn]) -> None:
-    """Check that a sample is a list of turns.
+    """Check that a sample is a list of turns, and that their parts are lists.
 
     Raises:
-        InputError: it is not.
+        InputError: one of them is not.
     """
-    if isinstance(turns, list | tuple) and all(isinstance(turn, Turn) for turn in turns):
-        for turn in turns:
-            for name, ids in zip(Turn._fields, turn, strict=True):
-                if not hasattr(ids, "__len__"):
-                    raise InputError(f"the {name} of a Turn must be a list of ids, not {ids!r:.60}")
-    else:
+    if not isinstance(turns, list | tuple) or not all(isinstance(turn, Turn) for turn in turns):
         raise InputError(f"a sample must be a list of Turns, not {turns!r:.60}")
+    for turn in turns:
+        for name, ids in zip(Turn._fields, turn, strict=True):
+            if not hasattr(ids, "__len__"):
+                raise InputError(f"the {name} of a Turn must be a list of ids, not {ids!r:.60}")
 
 
 def _whole_numbers(ids: Sequence[int]) -> npt.NDArray[np.generic]:

@@ -978,7 +978,8 @@ def test_a_terminal_has_the_display_and_is_left_as_it_was(toy: Toy, tmp_path: Pa
 
     path = str(Path(grid.__file__).parents[2])
     seen = tmp_path / "seen"
-    until_seen = f"while step == 1 and not Path({str(seen)!r}).exists(): time.sleep(0.01)"
+    training = "step == 1 and Path('results').exists()"  # after the test of the task
+    until_seen = f"while {training} and not Path({str(seen)!r}).exists(): time.sleep(0.01)"
     wait = f"import time\n        {until_seen}"
     (tmp_path / "toy.py").write_text(TASK.replace('self.log("batch")', wait))
     pid, terminal = pty.fork()

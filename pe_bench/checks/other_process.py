@@ -8,21 +8,72 @@ differ between processes. `python -m pe_bench.checks.other_process FILE` is the 
 import hashlib
 import json
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Self
 
 from torch import Tensor
 
 from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.task_subject import TaskSubject
+from pe_bench.config import TrainConfig
 from pe_bench.registry import plugins
+from pe_bench.system.schema import read_as
+from pe_bench.task import TaskContext
 
 HASH_SEEDS = ("1", "2")  # the other process gets the first one that this process does not have
+
+
+@dataclass(frozen=True)
+class Request:
+    """The task that another process makes: its spec, and the fields of its context."""
+
+    spec: str
+    preset: str
+    protocol: str
+    train: TrainConfig
+    data: str | None
+    tokenizer: str
+    cache: str
+    subsets: tuple[str, ...] | None
+    untrained: bool
+    hold_out: bool
+
+    @classmethod
+    def of(cls, subject: TaskSubject) -> Self:
+        """Return the request for a task that starts from no other task."""
+        context = subject.context
+        return cls(
+            spec=subject.plugin.given,
+            preset=context.preset,
+            protocol=context.protocol,
+            train=subject.task.train,
+            data=None if context.data is None else str(context.data),
+            tokenizer=context.tokenizer,
+            cache=str(context.cache),
+            subsets=context.subsets,
+            untrained=context.untrained,
+            hold_out=context.hold_out,
+        )
+
+    def make(self) -> TaskSubject:
+        """Return the task."""
+        context = TaskContext(
+            preset=self.preset,
+            protocol=self.protocol,
+            train=self.train,
+            data=None if self.data is None else Path(self.data),
+            tokenizer=self.tokenizer,
+            cache=Path(self.cache),
+            subsets=self.subsets,
+            untrained=self.untrained,
+            hold_out=self.hold_out,
+        )
+        return TaskSubject(plugins.load("task", self.spec, self.preset), context)
 
 
 def processes(subject: TaskSubject) -> str | None:
@@ -67,12 +118,11 @@ def _ask(subject: TaskSubject) -> dict[str, str]:
     Raises:
         NotApplicable: the other process fails.
     """
-    context = replace(subject.context, extends=None)
     seed = next(seed for seed in HASH_SEEDS if seed != os.environ.get("PYTHONHASHSEED"))
     path = os.pathsep.join(entry or "." for entry in sys.path)
     with TemporaryDirectory() as folder:
-        file = Path(folder, "data")
-        file.write_bytes(pickle.dumps((subject.plugin.given, context)))
+        file = Path(folder, "request.json")
+        file.write_text(json.dumps(asdict(Request.of(subject))), encoding="utf-8")
         ended = subprocess.run(
             [sys.executable, "-P", "-m", __name__, str(file)],
             stdin=subprocess.DEVNULL,
@@ -89,10 +139,10 @@ def _ask(subject: TaskSubject) -> dict[str, str]:
 
 
 def main(path: str) -> None:
-    """Replace the spec and the context of a task in a file with digests of its data."""
+    """Replace the request in a file with digests of the task's data."""
     file = Path(path)
-    spec, context = pickle.loads(file.read_bytes())
-    subject = TaskSubject(plugins.load("task", spec, context.preset), context)
+    request: Request = read_as(Request, json.loads(file.read_text(encoding="utf-8")))
+    subject = request.make()
     file.write_text(json.dumps(digest_data(subject)), encoding="utf-8")
 
 

@@ -85,8 +85,13 @@ class SavingError(Exception):
 
 
 def suggest(wrong: str, right: list[str]) -> str:
-    """Return " (did you mean 'x'?)" if there is a close match, else an empty string."""
-    close = difflib.get_close_matches(wrong, right, n=1, cutoff=0.6)
+    """Return " (did you mean 'x'?)" if there is a close match, else an empty string.
+
+    The name of an option without its group is a close match: `--steps` for `--train.steps`.
+    """
+    bare = wrong.lstrip("-").replace("-", "_")
+    in_group = [name for name in right if "." in name and name.rpartition(".")[2] == bare]
+    close = in_group or difflib.get_close_matches(wrong, right, n=1, cutoff=0.6)
     return f" (did you mean '{close[0]}'?)" if close else ""
 
 

@@ -75,6 +75,7 @@ BAD_INPUT = [
     ),
     ([*NOPE, "--tokenizer", "bpee"], "there is no tokenizer 'bpee': give bytes, bpe:SIZE"),
     ([*NOPE, "--results", "file"], "cannot write to file (Not a directory): give another folder"),
+    ([*NOPE, "--results", "file", "--dry-run"], "file is not a folder: give a folder with --res"),
     ([*NOPE, "--results", "/proc/new"], "cannot write to /proc/new"),
     ([*NOPE, "--data", ABSENT], f"no folder {ABSENT}: give a folder of"),
     ([*NOPE, "--data", "file"], "there is no folder file: give a folder of"),
@@ -111,7 +112,7 @@ BAD_INPUT = [
     ),
     (
         [*NOPE, "--seeds", "0-2,5"],
-        "must be numbers and ranges divided by spaces, as in 0-2 5, not '0-2,5'",
+        "must be numbers and ranges separated by spaces, as in 0-2 5, not '0-2,5'",
     ),
     (["run", "grid.yaml"], "grid.yaml cannot be read: the name of a file of runs ends in .toml"),
     ([*NOPE, "--seeds", "0-9999"], "must be an increasing range of at most 1000 seeds"),
@@ -127,6 +128,7 @@ BAD_INPUT = [
     (["report", "empty", "empty"], "empty is given twice"),
     (["report", "empty", "--results", "empty"], "leave out --results"),
     (["runn"], "no command 'runn' (did you mean 'run'?)"),
+    ([*NOPE, "--steps", "9"], "no option '--steps' (did you mean '--train.steps'?)"),
     ([*NOPE, "--resume"], "no option '--resume': runs resume automatically"),
     (["run", "-e", "nope", "-t", "flipflop"], "no option '-e' (did you mean '--encoding'?)"),
     (["list", "presets"], "write pe-bench list TASK"),
@@ -141,7 +143,7 @@ BAD_INPUT = [
     ([*RUN, "--encoding", "dots.py"], "the name '..' must have a letter or digit"),
     (
         [*RUN, "--encoding", "rope,alibi"],
-        "names of encodings are divided by spaces: write rope alibi",
+        "encodings are separated by spaces, as in rope alibi",
     ),
     ([*RUN, "--encoding", ""], "an empty spec names no encoding; there are: abacus"),
     (["run", "--encoding", "nope", "--task", ""], "an empty spec names no task"),

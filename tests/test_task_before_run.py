@@ -55,6 +55,10 @@ EVALUATE = """
     def evaluate(self, model, subset, seed, journal):
         return RESULT
 """
+BASELINES = """
+    def baselines(self):
+        return ROWS
+"""
 DRAWN = "rng.integers(0, 2"
 HEADLINE = 'Headline("exact_match", OOD)'
 JOURNAL = """
@@ -140,6 +144,18 @@ FAULTS = {
     ),
     "other rows after a restart": (
         "", JOURNAL, "cells gives other rows when it resumes from its journal",
+    ),
+    "baselines without names": (
+        "", BASELINES.replace("ROWS", "[5.0]"),
+        "baselines must return a dict of rows by name, not [5.0]",
+    ),
+    "baseline of a number": (
+        "", BASELINES.replace("ROWS", "{'zeros': 5.0}"),
+        "the baseline 'zeros' must be a list of rows, not 5.0",
+    ),
+    "baseline without the headline": (
+        "", BASELINES.replace("ROWS", "{'zeros': [Measurement('cells', 'exact_match', 5.0, 9)]}"),
+        "the baseline 'zeros' lacks the headline, exact_match of out-of-distribution",
     ),
     "summary that needs every subset": (
         "", "\n    def summarize(self, measured):\n        return [None]\n",
@@ -262,6 +278,9 @@ VALID = {
         "        for _ in range(4):\n            next_ids = model(tokens)[:, -1:].argmax(-1)\n"
         "            tokens = torch.cat([tokens, next_ids], 1)\n",
         (),
+    ),
+    "baselines that fail": (
+        BITS, "    def eval", "    def baselines(self):\n        return {}[0]\n\n    def eval", (),
     ),
     "axes as a property": (
         PLAIN, "    def batch",

@@ -104,7 +104,10 @@ BROKEN = {
         "    def mean(self, name, rows, status='ranked'):\n"
         "        return replace(super().mean(name, rows, status), value=7.0)\n\n"
         "    def draw(self",
-        {"scores": "is 7 and its items give 0"},
+        {
+            "scores": "is 7 and its items give 0",
+            "baselines": "'guessing': the row of 'in-distribution', 'exact_match' has 7, outside",
+        },
     ),
     "keeps items of a row that is none": (
         "    def draw(self",
@@ -140,6 +143,7 @@ BROKEN = {
         "        return Batch(tokens, tokens * 0 + IGNORE)",
         {
             "ids": "the batch of step 0 has no target that counts",
+            "baselines": "no target counts in the training batches of the baselines",
             "shortcuts": "no target counts in the training batches of the baselines",
         },
     ),

@@ -49,6 +49,7 @@ def make(change: Change | None = None) -> Any:
         trains_each_subset=False,
         metrics={"accuracy": Metric("accuracy", "%", higher_is_better=True)},
         headline=Headline("accuracy", "all"),
+        baselines=lambda: {"zeros": [ROW, Measurement("all", "accuracy", 5.0, 2)]},
         summarize=lambda rows: [Measurement("all", "accuracy", 50.0, 2)],
     )
     groups = (RowKey("all"),)
@@ -95,9 +96,14 @@ def repeat_items(subject: Any) -> None:
     of_task(other=inputs)(subject)
 
 
+def of_baselines(found: Any) -> Change:
+    return of_task(baselines=lambda: found)
+
+
 GOOD = draw(0, 0)
 FEW = [Items("a", "accuracy", torch.tensor([0.0, 0.0]).numpy())]
 ELSEWHERE = [Items("b", "accuracy", torch.tensor([0.0, 0.0]).numpy())]
+IMPOSSIBLE = Measurement("all", "accuracy", 101.0, 2)
 BROKEN: list[tuple[str, Change, str]] = [
     ("steps", of_batch(GOOD, GOOD), "steps 0 and 1 of seed 0 give the same batch"),
     ("ids", of_batch(GOOD, GOOD[:, 1:]), "tokens (4, 9) and targets (4, 8)"),
@@ -130,6 +136,11 @@ BROKEN: list[tuple[str, Change, str]] = [
         "has 101 %, but a score is 0 to 100 %",
     ),
     ("numbers", of_task(summarize=lambda rows: rows), "occurs twice: give it one number"),
+    ("baselines", of_baselines([ROW]), "must return a dict of rows by name, not [Measurement"),
+    ("baselines", of_baselines({3: [ROW]}), "the name of a baseline must be one line of text"),
+    ("baselines", of_baselines({"zeros": ROW.value}), "'zeros' must be a list of rows, not 50.0"),
+    ("baselines", of_baselines({"zeros": [IMPOSSIBLE]}), "'zeros': the row of 'all', 'accuracy'"),
+    ("baselines", of_baselines({"zeros": [ROW]}), "lacks the headline, accuracy of all"),
     ("summary", of_task(summarize=lambda rows: [("all", 50.0)]), "other than measurements"),
     ("resume", of_subset(again=[]), "a gives other rows when it resumes"),
     ("scores", of_subset(items=FEW), "accuracy of a is 50 and its items give 0"),
@@ -152,6 +163,7 @@ def test_a_finding_says_what_is_wrong(name: str, change: Change, says: str) -> N
     ("name", "change"),
     [
         ("items", of_task(measures_time=True)),
+        ("baselines", of_task(measures_time=True)),
         ("apart", of_subset(inputs=[GOOD.repeat(1, 2)])),  # longer than those of training
         ("apart", of_batch(GOOD, GOOD)),  # all batches are the same rows
     ],

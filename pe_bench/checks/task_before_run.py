@@ -25,6 +25,7 @@ CHECKS = (
     tasks.summary,
     tasks.scores,
     tasks.resume,
+    tasks.baselines,
     processes,  # takes seconds
 )
 """The checks that decide whether results would be right, in this order."""

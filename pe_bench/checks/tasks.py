@@ -25,7 +25,7 @@ from pe_bench.option_table import is_number
 from pe_bench.results.items import RowKey, recompute
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.metrics import METRICS
-from pe_bench.results.row_checks import check_rows
+from pe_bench.results.row_checks import check_baselines, check_rows
 from pe_bench.task import Batch, Task
 from pe_bench.train.batch_check import find_wrong_batch
 
@@ -159,7 +159,7 @@ def headline(subject: TaskSubject) -> str | None:
     if metric is None or metric.higher_is_better is None:
         return f"the metric {wanted.metric} has no direction: add it to `metrics`"
     rows = [*subject.rows, *task.summarize(subject.rows)]
-    found = [r for r in rows if (r.subset, r.metric) == (wanted.subset, wanted.metric)]
+    found = _of_headline(task, rows)
     if not found and set(task.subsets) != set(task.all_subsets):
         raise NotApplicable("not every subset is measured")
     if not found:
@@ -212,6 +212,27 @@ def scores(subject: TaskSubject) -> str | None:
     return None
 
 
+def baselines(subject: TaskSubject) -> str | None:
+    """Baselines have possible values, and each one has the headline."""
+    task = subject.task
+    if task.measures_time:
+        raise NotApplicable("it measures time")
+    found = task.baselines()
+    try:
+        check_baselines(found, task.metrics)
+    except InputError as error:
+        return str(error)
+    if not _of_headline(task, [*subject.rows, *task.summarize(subject.rows)]):
+        return None
+    for name, rows in found.items():
+        if not _of_headline(task, rows):
+            return (
+                f"the baseline '{name}' lacks the headline, {task.headline.metric} of "
+                f"{task.headline.subset}: return the rows of `summarize` with the others"
+            )
+    return None
+
+
 def shortcuts(subject: TaskSubject) -> str | None:
     """Every shortcut that comes halfway from chance to the ceiling is explained."""
     reasons = explained(subject.plugin.cls)
@@ -231,6 +252,7 @@ CHECKS: dict[str, Callable[[TaskSubject], str | None]] = {
     "summary": summary,
     "resume": resume,
     "scores": scores,
+    "baselines": baselines,
     "shortcuts": shortcuts,
 }
 
@@ -242,6 +264,11 @@ def examine(subject: TaskSubject) -> dict[str, Finding]:
         InputError: the task cannot be built.
     """
     return {name: run_check(check, subject) for name, check in CHECKS.items()}
+
+
+def _of_headline(task: Task, rows: Iterable[Measurement]) -> list[Measurement]:
+    wanted = task.headline
+    return [row for row in rows if (row.subset, row.metric) == (wanted.subset, wanted.metric)]
 
 
 def _equal(one: Batch, other: Batch) -> bool:

@@ -28,7 +28,7 @@ from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.unused_options import check_used
 from pe_bench.system.console import warn
-from pe_bench.system.files import check_writable, real_path
+from pe_bench.system.files import check_no_file, check_writable, real_path
 from pe_bench.task import Task
 
 
@@ -84,7 +84,10 @@ def make_plan(spec: GridSpec) -> Plan:
     """
     options = spec.options
     problems = _Problems()
-    if not spec.execution.dry_run:
+    if spec.execution.dry_run:
+        with problems.collect():
+            check_no_file(spec.results, "--results")
+    else:
         _check_folders(spec.results, options, problems)
     if options.tune:
         with problems.collect():

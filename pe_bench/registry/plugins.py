@@ -19,6 +19,11 @@ from typing import Any, Literal, NoReturn
 from pe_bench.errors import FaultyPlugin, InputError, as_exception, suggest
 from pe_bench.registry import catalogue, importing
 from pe_bench.registry.attribute_types import check_attributes, check_counts
+from pe_bench.registry.constructors import (
+    check_constructor,
+    check_required,
+    refuse_positional,
+)
 from pe_bench.registry.importing import KINDS, Kind, is_path
 from pe_bench.registry.options import (
     EncodingSpec,
@@ -95,13 +100,6 @@ class Plugin:
             if not any(sign in str(error) for sign in WITHOUT_PARENT):
                 raise
             made = None
-        except TypeError:
-            if _takes_model_and_layer(self.cls):
-                raise
-            raise FaultyPlugin(
-                f"{self.cls.__name__}.__init__ must take model and layer, and options by keyword: "
-                "def __init__(self, model, layer=0, *, ...)"
-            ) from None
         if "train_positions" not in getattr(made, "__dict__", {}):
             raise FaultyPlugin(
                 f"{self.cls.__name__}.__init__ has to begin with super().__init__(model, layer)"
@@ -113,15 +111,6 @@ class Plugin:
     def without_options(self) -> "Plugin":
         """Return the plugin with its default options."""
         return replace(self, options={})
-
-
-def _takes_model_and_layer(cls: type[Any]) -> bool:
-    """Return whether a class can be called with two arguments by position."""
-    try:
-        inspect.signature(cls).bind_partial(None, None)
-    except TypeError:
-        return False
-    return True
 
 
 def kinds_of(where: str) -> list[Kind]:
@@ -159,15 +148,17 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     where, given = split_spec(spec)
     cls = _class_of(kind, where)
     check_attributes(cls, _interfaces(kind, cls), where)
+    check_constructor(kind, cls)
     known = {p.name: p for p in plugin_options(cls)}
     _refer_to_related(kind, where, known, given)
-    _refuse_positional(where, cls, known, given)
+    refuse_positional(where, cls, known, given)
     options = convert_options(where, known, given)
     paths = _may_name_files(cls, known, options)
     defaults = {name: p.default for name, p in known.items()}
-    if preset in getattr(cls, "presets", {}):
+    has_preset = preset in getattr(cls, "presets", {})
+    if has_preset:
         of_preset = cls.presets[preset].options
-        _refuse_positional(where, cls, known, of_preset)
+        refuse_positional(where, cls, known, of_preset)
         for name in of_preset:
             if name not in known:
                 option = option_of(name)
@@ -177,6 +168,9 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
                     f"{hint}"
                 )
         defaults |= of_preset
+    every = {**defaults, **options}
+    if kind == "encoding" or has_preset:  # a preset may give what the constructor requires
+        check_required(where, cls, every)
     changed = {}
     shown = []
     for name, default in defaults.items():
@@ -187,7 +181,6 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
     label = _name(kind, where, cls)
     if shown:
         label += ":" + ",".join(shown)
-    every = {**defaults, **options}
     nested = [value for value in every.values() if isinstance(value, EncodingSpec)]
     versions = [version_of(cls, kind, where, every, paths)]
     versions += [load("encoding", value).version for value in nested]
@@ -225,7 +218,7 @@ def _refuse_unknown(kind: Kind, where: str) -> NoReturn:
     known = ", ".join(_known_names(kind))
     listed = [name.lower() for name in where.split(",") if name]
     if listed and "," in where and set(listed) <= set(catalogue.names(kind)):
-        raise InputError(f"names of {kind}s are divided by spaces: write {' '.join(listed)}")
+        raise InputError(f"{kind}s are separated by spaces, as in {' '.join(listed)}")
     if not where:
         raise InputError(f"an empty spec names no {kind}; there are: {known}")
     hint = suggest(where.lower(), catalogue.names(kind))
@@ -256,23 +249,6 @@ def _refer_to_related(
                     raise InputError(
                         f"{where} has no option '{key}': write {name}:{key}={given[key]}"
                     )
-
-
-def _refuse_positional(
-    where: str, cls: type[Any], known: Mapping[str, Any], given: Mapping[str, Any]
-) -> None:
-    """Refuse an option that is a parameter of the constructor, but not keyword-only.
-
-    Raises:
-        InputError: there is such a parameter; the message says how to make it an option.
-    """
-    parameters = inspect.signature(cls.__init__).parameters
-    for key in given:
-        if key in parameters and key not in known and key not in ("self", "model", "layer"):
-            raise InputError(
-                f"{where}: {key} is not an option, as it is not keyword-only: write * before it in "
-                f"{cls.__name__}.__init__"
-            )
 
 
 def _name(kind: Kind, where: str, cls: type[Any]) -> str:

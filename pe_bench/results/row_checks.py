@@ -50,6 +50,31 @@ def check_rows(rows: Sequence[Measurement], metrics: Mapping[str, Metric]) -> No
         keys.add(key)
 
 
+def check_baselines(
+    found: Mapping[str, Sequence[Measurement]], metrics: Mapping[str, Metric]
+) -> None:
+    """Check what `baselines` of a task returned.
+
+    Args:
+        found: rows of each baseline by name.
+        metrics: the task's own metrics.
+
+    Raises:
+        InputError: it is not a mapping of names to lists, or see `check_rows`.
+    """
+    if not isinstance(found, Mapping):
+        raise InputError(f"baselines must return a dict of rows by name, not {found!r:.60}")
+    for name, rows in found.items():
+        if not is_line(name):
+            raise InputError(f"the name of a baseline must be one line of text, not {name!r:.60}")
+        if not isinstance(rows, Sequence):
+            raise InputError(f"the baseline '{name}' must be a list of rows, not {rows!r:.60}")
+        try:
+            check_rows(rows, metrics)
+        except InputError as error:
+            raise InputError(f"the baseline '{name}': {error}") from None
+
+
 def _find_wrong_field(row: Measurement) -> str:
     """Return the first wrong field of a row with the rule that it breaks; empty: none."""
     for name in ("subset", "metric", "second_axis"):

@@ -14,7 +14,7 @@ from pe_bench.errors import CRASHES, as_exception, describe_error
 from pe_bench.results.layout import baselines_path
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.record_parts import Baselines
-from pe_bench.results.row_checks import check_rows
+from pe_bench.results.row_checks import check_baselines
 from pe_bench.results.row_files import write_rows
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.system.console import info, warn
@@ -52,6 +52,7 @@ def write_baselines(resolved: ResolvedTask, results: Path) -> None:
 def _write(resolved: ResolvedTask, path: Path, record: Path) -> None:
     baselines = resolved.task.baselines()
     context = resolved.task.context
+    check_baselines(baselines, resolved.task.metrics)
     rows: list[dict[str, Any]] = []
     for name, measured in baselines.items():
         identity = {
@@ -63,7 +64,6 @@ def _write(resolved: ResolvedTask, path: Path, record: Path) -> None:
             "data": resolved.task.data_label,
             "run": path.stem,
         }
-        check_rows(measured, resolved.task.metrics)
         rows += [identity | asdict(row) for row in measured]
     if rows:
         write_rows(path, rows, CSV_COLUMNS)

@@ -24,7 +24,9 @@ def read_seeds(words: Sequence[str]) -> tuple[int, ...]:
 def _read_word(word: str) -> Sequence[int]:
     span = re.fullmatch(r"(\d+)-(\d+)", word)
     if "," in word or ".." in word or ":" in word:
-        raise ValueError(f"must be numbers and ranges divided by spaces, as in 0-2 5, not '{word}'")
+        raise ValueError(
+            f"must be numbers and ranges separated by spaces, as in 0-2 5, not '{word}'"
+        )
     if span is None:
         return [_read_seed(word)]
     first, last = _read_seed(span[1]), _read_seed(span[2])

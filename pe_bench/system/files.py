@@ -253,6 +253,26 @@ def cache_folder() -> Path:
         ) from None
 
 
+def check_no_file(folder: Path, option: str) -> None:
+    """Check that a path is a folder, or one can be created there.
+
+    Args:
+        folder: the path.
+        option: the command line option that sets it, for the error message.
+
+    Raises:
+        InputError: the path, or one above it, is a file.
+    """
+    there = _existing(folder)
+    if not there.is_dir():
+        raise InputError(f"{there} is not a folder: give a folder with {option}")
+
+
+def _existing(path: Path) -> Path:
+    """Return the path, or the first one above it that exists."""
+    return next(each for each in (path, *path.parents) if os.path.lexists(each))
+
+
 def check_writable(folder: Path, option: str) -> None:
     """Check that a folder is writable, or can be created.
 
@@ -265,8 +285,7 @@ def check_writable(folder: Path, option: str) -> None:
     Raises:
         InputError: the folder is not writable.
     """
-    there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
-    probe = there / f".writable-{os.getpid()}"
+    probe = _existing(folder) / f".writable-{os.getpid()}"
     try:
         probe.touch()
         probe.unlink()

@@ -22,6 +22,7 @@ from pe_bench.registry import plugins
 from pe_bench.registry.versions import is_shipped
 from pe_bench.system.console import info
 from pe_bench.system.files import cache_folder
+from pe_bench.system.text import plugin_name
 
 SHAPE_OF_TENSOR = r"\([\d, ]+\)"
 
@@ -122,7 +123,7 @@ def check_tasks(
     folders = data or {}
     subjects = {}
     for plugin in loaded:
-        name = plugin.label.partition(":")[0]
+        name = plugin_name(plugin.label)
         folder = folders.get(name, folders.get(""))
         subjects[plugin.label] = TaskSubject.of(plugin, cache, folder)
     for label, subject in subjects.items():

@@ -8,6 +8,7 @@ from pe_bench.commands.values import Values
 from pe_bench.option_table import argument
 from pe_bench.system.console import info
 from pe_bench.system.program import program
+from pe_bench.system.text import plugin_name
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ def main(values: Values) -> int:
     options = values.make(ImportOptions)
     checkpoint = import_gguf(options.file, options.folder)
     shape = checkpoint.model
-    name = checkpoint.encoding.partition(":")[0]
+    name = plugin_name(checkpoint.encoding)
     info(
         f"{shape.layers} layers of width {shape.width}, {shape.vocab_size:,} ids, trained on "
         f"{shape.train_length:,} tokens, encoding {checkpoint.encoding}"

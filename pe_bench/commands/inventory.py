@@ -15,6 +15,7 @@ from pe_bench.results.layout import RECORD, RUNS
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import key_of, read_record
 from pe_bench.system.locks import is_held
+from pe_bench.system.text import plugin_name
 from pe_bench.train import training_result
 
 State = Literal[
@@ -131,7 +132,7 @@ class Versions:
 
     def _now(self, kind: Kind, label: str) -> str | None:
         """Return the present version of a plugin; None: it is unknown."""
-        if label.partition(":")[0] not in catalogue.names(kind):
+        if plugin_name(label) not in catalogue.names(kind):
             return self.latest.get((kind, label))
         if (kind, label) not in self.shipped:
             try:

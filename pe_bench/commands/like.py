@@ -24,6 +24,7 @@ from pe_bench.results.record import RunRecord
 from pe_bench.results.store import latest_copies, read_records
 from pe_bench.runs.options import RunOptions
 from pe_bench.system.console import info, warn
+from pe_bench.system.text import plugin_name
 
 GRID = "grid.toml"
 FREE = ("data", "keep", "logger")
@@ -182,7 +183,7 @@ def _asked_tasks(values: Values, records: Sequence[RunRecord], folder: Path) -> 
     found: list[str] = []
     for task in given:
         name = Path(task).name if Path(task).exists() else task  # a file of the user's own
-        own = [label for label in labels if name in (label, label.partition(":")[0])]
+        own = [label for label in labels if name in (label, plugin_name(label))]
         if not own:
             raise InputError(
                 f"there are no runs of '{task}' in {folder}{suggest(name, labels)}: there are "

@@ -16,6 +16,7 @@ from pe_bench.results.record import RunRecord
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.tuning import VERSION
 from pe_bench.system.console import warn
+from pe_bench.system.text import plugin_name
 
 if TYPE_CHECKING:
     from pe_bench.runs.factory import RunFactory
@@ -87,7 +88,7 @@ def _device(wanted: str) -> str:
 
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    return wanted.partition(":")[0]
+    return plugin_name(wanted)
 
 
 def _fill(table: PlannedTable, records: Sequence[RunRecord], factory: "RunFactory") -> None:

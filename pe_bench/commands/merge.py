@@ -12,6 +12,7 @@ from pe_bench.option_table import argument, option
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import check_writable
 from pe_bench.system.program import program
+from pe_bench.system.text import plugin_name
 
 if TYPE_CHECKING:
     from pe_bench.results.record import RunRecord
@@ -79,7 +80,7 @@ def _names_of(record: "RunRecord", kind: str) -> set[str]:
     """Return what a user may call the task of a run, with or without options, or its encoding."""
     if kind == "encoding":
         return {record.encoding}
-    return {record.task, record.task.partition(":")[0]}
+    return {record.task, plugin_name(record.task)}
 
 
 COMMAND = Command(

@@ -29,6 +29,7 @@ from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.unused_options import check_used
 from pe_bench.system.console import warn
 from pe_bench.system.files import check_no_file, check_writable, real_path
+from pe_bench.system.text import plugin_name
 from pe_bench.task import Task
 
 
@@ -283,9 +284,9 @@ def _pair(
 
 def _check_label(plugin: Plugin, loaded: dict[str, Plugin]) -> None:
     """Refuse two plugins with the same name in one table."""
-    name = plugin.label.partition(":")[0]
+    name = plugin_name(plugin.label)
     for other in loaded.values():
-        if other.label.partition(":")[0] == name and other.file != plugin.file:
+        if plugin_name(other.label) == name and other.file != plugin.file:
             raise InputError(
                 f"{other.file} and {plugin.file} have the same name '{name}' in tables: rename one"
                 + (", or give its class another `name`" if plugin.kind == "encoding" else "")

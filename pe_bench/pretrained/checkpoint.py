@@ -17,6 +17,7 @@ from pe_bench.pretrained.weights import check_files, load_files, make_empty
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.system.console import warn
+from pe_bench.system.text import plugin_name
 from pe_bench.text.bpe_tokenizer import BpeTokenizer
 from pe_bench.text.load_tokenizer import model_tokenizer
 
@@ -47,7 +48,7 @@ class Checkpoint:
         """
         spec = self.config.encoding
         if not spec:
-            return self.spec(self.config.layers.partition(":")[0] or OF_LLAMA)
+            return self.spec(plugin_name(self.config.layers) or OF_LLAMA)
         if not names_only_shipped(spec):
             raise InputError(
                 f"{'the model' if self.folder == Path() else self.folder} names a file with code "
@@ -83,7 +84,7 @@ class Checkpoint:
         """
         layers = self.config.layers
         full, notes = with_rotation(with_layers(spec, layers), self.config)
-        if layers.partition(":")[0] not in ("", spec.partition(":")[0]):
+        if plugin_name(layers) not in ("", plugin_name(spec)):
             notes.append(f"{spec} replaces the encoding of the model, which is {layers}")
         for note in notes:
             warn(note)

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 from pe_bench.reporting.markdown import ABSENT, markdown_table
 from pe_bench.results.metrics import describe_metric
+from pe_bench.system.text import plugin_name
 
 TABLE = Path(__file__).with_name("published.csv")
 Evidence = Literal["published", "second-hand"]
@@ -64,7 +65,7 @@ def find(task: str, encoding: str | None = None) -> list[Published]:
         task: name or spec of the task.
         encoding: name of the encoding; None for all.
     """
-    name = task.partition(":")[0]
+    name = plugin_name(task)
     return [n for n in load() if n.task == name and encoding in (None, n.encoding)]
 
 

@@ -24,6 +24,7 @@ from pe_bench.results.run_data import read_run_curves, read_run_items
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.system.commit import show_commit
 from pe_bench.system.files import slug
+from pe_bench.system.text import plugin_name
 
 MAX_DIFFERENCES = 60  # maximum characters of differences in a heading
 
@@ -96,7 +97,7 @@ class Table:
     @property
     def task_name(self) -> str:
         """Name of the task, without options."""
-        return self.about.task.partition(":")[0]
+        return plugin_name(self.about.task)
 
     @property
     def headline(self) -> Headline:

@@ -8,6 +8,7 @@ from pe_bench.option_table import option_words
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.tuning import Tuning
+from pe_bench.system.text import plugin_name
 from pe_bench.text.tokenizer import Tokenizer
 
 
@@ -57,7 +58,7 @@ def _changes(given: Mapping[str, Any], task: ResolvedTask) -> dict[str, Any]:
 
 def _data_folders(options: RunOptions, task: ResolvedTask) -> Iterator[str]:
     """Yield a placeholder for each folder with data that the task or its start uses."""
-    names = {one.label.partition(":")[0] for one in (task, task.start) if one}
+    names = {plugin_name(one.label) for one in (task, task.start) if one}
     for name in options.data:
         if not name:
             yield "DIR"

@@ -18,6 +18,7 @@ from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.run import Run
 from pe_bench.runs.timing_context import find_conditions
+from pe_bench.system.text import plugin_name
 
 
 class RunFactory:
@@ -62,7 +63,7 @@ class RunFactory:
         checkpoint = self.origin.checkpoint
         full = checkpoint.spec(spec)
         label = plugin.label
-        shipped = label.partition(":")[0] in catalogue.names("encoding")
+        shipped = plugin_name(label) in catalogue.names("encoding")
         if shipped and with_rotation(label, checkpoint.config)[0] != full:
             label = spec  # the spec states a default of the encoding; the checkpoint's differs
         # Workers build the same run from `given`, so it must not have the checkpoint's options.

@@ -14,6 +14,7 @@ from pe_bench.pretrained.weights import load_files, make_empty
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.options import RunOptions
+from pe_bench.system.text import plugin_name
 from pe_bench.train.adaptation_methods import trains_all
 
 
@@ -64,7 +65,7 @@ def load_origin(spec: str) -> Plugin:
         InputError: there is no such encoding, or the model in the folder cannot be used.
     """
     folder = Path(spec)
-    where = spec.partition(":")[0]
+    where = plugin_name(spec)
     if "/" in where and not Path(where).exists():
         raise InputError(f"there is no {where}: give the folder of a checkpoint, or an encoding")
     if folder.is_file() and folder.suffix != ".py":

@@ -18,6 +18,7 @@ from pe_bench.runs.options import MovedPaths, RunOptions
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.tuning import Tuning, default_rates
 from pe_bench.system.files import cache_folder
+from pe_bench.system.text import plugin_name
 from pe_bench.task import Preset, Task
 
 NEEDED = {"task", "precision", "model", "train", "start"}  # required settings
@@ -79,7 +80,7 @@ def _check_paths(record: RunRecord, moved: MovedPaths) -> None:
         "encoding": (moved.encoding, encodings),
     }
     for kind, (path, labels) in of_kinds.items():
-        own = [label.partition(":")[0] for label in labels]
+        own = [plugin_name(label) for label in labels]
         if path is not None and {*own} <= {*catalogue.names(kind)}:
             raise InputError(f"--{kind} has no effect: the {kind} of the run, {own[0]}, is shipped")
 
@@ -215,7 +216,7 @@ def _changes_of_start(
     if preset.starts_from and record.settings["start"]:
         start: str = record.settings["start"]["task"]
         cls: type[Task] = plugins.load("task", start, record.preset).cls
-        first = cls.preset(record.preset, data.get(start.partition(":")[0]))
+        first = cls.preset(record.preset, data.get(plugin_name(start)))
         pretrain = _changed(record.settings["start"]["train"], first.train)
         shape = first.model
     return pretrain, _changed(record.settings["model"], shape or ModelConfig())

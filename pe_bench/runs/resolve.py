@@ -22,6 +22,7 @@ from pe_bench.runs.declared import check_axes, check_declared
 from pe_bench.runs.initial_weights import Adapted, load_pretrained
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.tuning import Tuning, default_rates
+from pe_bench.system.text import plugin_name
 from pe_bench.task import Preset, Task, TaskContext
 from pe_bench.text.tokenizer import Tokenizer
 from pe_bench.train import training_result
@@ -184,10 +185,10 @@ def others_start_from(resolved: ResolvedTask) -> bool:
     """Return whether a shipped task starts from the models of a task under the same preset."""
     if not _is_language_model(resolved):
         return False
-    name = resolved.label.partition(":")[0]
+    name = plugin_name(resolved.label)
     for other in catalogue.names("task"):
         preset = plugins.load("task", other).cls.presets.get(resolved.task.context.preset)
-        if preset and preset.starts_from and preset.starts_from.partition(":")[0] == name:
+        if preset and preset.starts_from and plugin_name(preset.starts_from) == name:
             return True
     return False
 
@@ -259,7 +260,7 @@ def preset_of(options: RunOptions, plugin: Plugin) -> Preset:
 
 def _data(options: RunOptions, plugin: Plugin) -> Path | None:
     """Return the folder that the user gave for a task, if any."""
-    name = plugin.label.partition(":")[0]
+    name = plugin_name(plugin.label)
     return options.data.get(name, options.data.get(""))
 
 

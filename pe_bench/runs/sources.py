@@ -8,6 +8,7 @@ from pe_bench.errors import PACKAGE, PLUGINS
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.resolve import ResolvedTask
+from pe_bench.system.text import plugin_name
 
 
 def find_user_paths(task: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def find_user_paths(task: ResolvedTask, encoding: Plugin) -> dict[str, Any]:
             found[kind] = str(path.parent if path.name == f"{kind}.py" else path)
     data = {"": task.task.context.data}
     if task.start is not None:
-        data[task.start.label.partition(":")[0]] = task.start.task.context.data
+        data[plugin_name(task.start.label)] = task.start.task.context.data
     given = {name: str(folder.resolve()) for name, folder in data.items() if folder}
     if given:
         found["data"] = given

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pe_bench.errors import InputError
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, without_effect
+from pe_bench.system.text import plugin_name
 from pe_bench.task import Preset
 from pe_bench.text.tokenizer import Tokenizer
 
@@ -30,7 +31,7 @@ def check_used(options: RunOptions, tasks: Sequence[ResolvedTask]) -> None:
     reads_text = any(isinstance(task.task.vocabulary, Tokenizer) for task in everything)
     if options.tokenizer is not None and not reads_text:
         raise InputError(f"--tokenizer has no effect: {labels} reads no text")
-    names = dict.fromkeys(task.label.partition(":")[0] for task in everything)
+    names = dict.fromkeys(plugin_name(task.label) for task in everything)
     for name in options.data:
         if name and name not in names:
             raise InputError(f"--data {name}=... has no effect: the tasks are {', '.join(names)}")

@@ -8,6 +8,7 @@ from pe_bench.config import ROUNDING_ONLY, AdaptConfig, ModelConfig, TrainConfig
 from pe_bench.option_table import option_names, option_words
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.tuning import VERSION, default_rates
+from pe_bench.system.text import plugin_name
 
 USUAL = "bytes"  # the default tokenizer of a preset
 PLACEHOLDERS = {"DIR": "the folder with the data", "FILE": "the file of the tokenizer"}
@@ -97,7 +98,7 @@ def _find(record: RunRecord, word: str) -> str:
     """Return a word of a command, with a placeholder replaced by its path if known."""
     name, equals, last = word.rpartition("=")
     if last == "DIR":
-        own = "" if name == record.task.partition(":")[0] else name
+        own = "" if name == plugin_name(record.task) else name
         return f"{name}{equals}{record.sources.get('data', {}).get(own, last)}"
     return str(record.sources.get("tokenizer", word)) if word == "FILE" else word
 

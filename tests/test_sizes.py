@@ -21,6 +21,7 @@ from pe_bench.commands.parser import parse
 from pe_bench.commands.run import make_grid
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.size_chart import CEILING, make_size_chart
+from pe_bench.reporting.markdown import ABSENT
 from pe_bench.reporting.sizes import Ladder, describe_ladder, find_ladders, read_marks, score_rows
 from pe_bench.reporting.tables import read_tables
 from pe_bench.reporting.task_summary import find_summaries
@@ -226,7 +227,11 @@ def test_what_is_not_compared_is_named(tmp_path: Path) -> None:
         "training, not of positions.",
         "Not compared: alibi, fire, without a score at 16,384 parameters.",
     ]
-    assert "0 of 3 learned" in score_rows(ladder)[1][1]
+    rows = score_rows(ladder)[1:]
+    assert "0 of 3 learned" in rows[0][1]
+    assert [row[0] for row in rows] == ["nope", "rope", "tape", "alibi", "fire"]
+    assert [row[2] == ABSENT for row in rows] == [False, False, False, True, True]
+    assert all(row[1] != ABSENT for row in rows)
     put_size(tmp_path, 128, {"nope": 50.0}, seeds=(6,))
     (ladder,) = ladders(tmp_path)
     assert "More seeds at 16,384 parameters, which tau does not use: nope." in describe_ladder(

@@ -201,12 +201,16 @@ def summary_rows(ladders: Sequence[Ladder]) -> list[list[str]]:
 
 
 def score_rows(ladder: Ladder) -> list[list[str]]:
-    """Return heading and cells of the scores at each size, encodings before baselines."""
+    """Return heading and cells of the scores at each size.
+
+    Encodings that some sizes lack follow those that are compared, and baselines come last.
+    """
     last = ladder.tables[-1]
     label = last.ranking.metric.label
     header = [label, *(f"{number:,} parameters" for number in ladder.parameters)]
     rows = []
-    for name in ladder.encodings:
+    others = [name for name in _all_encodings(ladder) if name not in ladder.encodings]
+    for name in [*ladder.encodings, *others]:
         rows.append([name, *(show_score(table, name) for table in ladder.tables)])
     for name in last.ranking.shown_baselines:
         rows.append([name, *(_show_baseline(table, name) for table in ladder.tables)])
@@ -214,7 +218,12 @@ def score_rows(ladder: Ladder) -> list[list[str]]:
 
 
 def show_score(table: Table, encoding: str) -> str:
-    """Return a mean with its interval over seeds, and how many seeds learned if not all did."""
+    """Return a mean with its interval over seeds, and how many seeds learned if not all did.
+
+    A dash stands for an encoding that the table does not rank.
+    """
+    if encoding not in table.ranking.names:
+        return ABSENT
     scores = table.ranking.scores
     row = scores[scores["encoding"] == encoding].iloc[0]
     digits = _digits(table)

@@ -19,9 +19,9 @@ from test_compare import put_baselines
 from pe_bench.cli import COMMANDS
 from pe_bench.commands.parser import parse
 from pe_bench.commands.run import make_grid
+from pe_bench.reporting.markdown import ABSENT
 from pe_bench.reporting.report import write_report
 from pe_bench.reporting.size_chart import CEILING, make_size_chart
-from pe_bench.reporting.markdown import ABSENT
 from pe_bench.reporting.sizes import Ladder, describe_ladder, find_ladders, read_marks, score_rows
 from pe_bench.reporting.tables import read_tables
 from pe_bench.reporting.task_summary import find_summaries

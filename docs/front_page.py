@@ -170,7 +170,8 @@ def describe_search(summary: TaskSummary) -> str:
     if earlier:
         less = f" ({in_words(earlier)}: learning rate only, one tuning seed)"
     return (
-        "In each task, the learning rate of every encoding was tuned by the same rule, and for "
+        "In each task, the learning rate of every encoding was tuned by the same "
+        "[rule](docs/findings.md#learning-rates-and-tests), and for "
         f"some encodings one more hyperparameter{less}."
     )
 
@@ -206,7 +207,7 @@ def describe_sizes(summary: TaskSummary) -> str:
         mark, said = marks.get(table.title), table.about.task
         below = len(trained.intersection(table.ranking.below_baselines))
         if mark == "stable" and below:
-            said += f" ({below} of them below the baseline)"
+            said += f" ({below} of them behind the baseline)"
         tasks[mark].append(said)
     said = [f"{word} for {in_words(tasks[mark])}" for mark, word in words.items() if tasks[mark]]
     if len(said) > 1 and tasks[None]:

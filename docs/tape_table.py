@@ -39,6 +39,8 @@ TUNED, EQUAL_RATES, BY_LAYER = "ablations", "ablations at equal rates", "ablatio
 ON_ADDITION, ON_PERPLEXITY = "ablations on addition", "ablations on perplexity"
 SETTINGS = "mqar in other settings"
 FAR = Headline("accuracy", "far")
+LONGER = Headline("accuracy", "longer")
+GAP = 128  # tokens between four pairs and their only query
 TRAINED_CONTEXT = Headline("bits_per_byte", "1x-context")
 EXTENDED = "extension"
 COST = "cost"
@@ -243,7 +245,10 @@ def _decimals(table: Table) -> int:
 
 
 def compose_settings(tables: Mapping[str, Table]) -> str:
-    """Return the difference of TAPE and RoPE on `mqar` in each setting, also on far lengths."""
+    """Return the difference of TAPE and RoPE on `mqar` in each setting.
+
+    The differences by length are from rows with the same numbers of pairs.
+    """
     rows = []
     for setting, table in tables.items():
         means = table.ranking.means
@@ -252,7 +257,9 @@ def compose_settings(tables: Mapping[str, Table]) -> str:
                 setting,
                 *(f"{means[name]:.1f}" for name in PAIR),
                 _difference(table),
+                _difference(_ranked_by(table, LONGER)),
                 _difference(_ranked_by(table, FAR)),
+                ", ".join(f"{number:.1f}" for number in after_gap(table)),
                 ", ".join(rates(table, name) for name in PAIR),
                 ", ".join(filter(None, (tuned(table, name) for name in PAIR))) or ABSENT,
                 learned(table),
@@ -263,12 +270,20 @@ def compose_settings(tables: Mapping[str, Table]) -> str:
         "tape, %",
         "rope, %",
         "difference",
-        "512 and 1,024 tokens",
+        "up to 8 pairs, 64 to 256 tokens",
+        "up to 8 pairs, 512 and 1,024 tokens",
+        f"{GAP} tokens later (tape, rope), %",
         HEADER[-1],
         "tuned option",
         HEADER[-2],
     ]
-    return markdown_table(columns, rows, "l" + "r" * 7)
+    return markdown_table(columns, rows, "l" + "r" * (len(columns) - 1))
+
+
+def after_gap(table: Table) -> list[float]:
+    """Return the scores of TAPE and RoPE in rows with a single query, `GAP` tokens later."""
+    points = table.numbers("gap", "accuracy").set_index(["encoding", "length"])["mean"]
+    return [float(points[name, GAP]) for name in PAIR]
 
 
 def _ranked_by(table: Table, headline: Headline) -> Table:

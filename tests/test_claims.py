@@ -255,19 +255,6 @@ def test_the_seeds_of_the_two_best_encodings_on_passkey(results: Results) -> Non
 
 
 @pytest.mark.slow
-def test_the_example_of_distances_on_mqar(results: Results) -> None:
-    table = results.table(Claim("mqar", ""))
-    (better,) = (d for d in compare_table(table, "rope").to_reference if d.first == "alibi")
-    assert better.significant and better.value > 0
-    far = table.numbers("far", "accuracy")
-    means = dict(zip(far["encoding"], far["mean"], strict=True))
-    assert means["alibi"] < means["rope"]
-    page = read_page("docs/choosing.md")
-    assert "`alibi` is better than `rope` up to 256 tokens" in page
-    assert "in rows of 512 and 1,024 tokens its mean is lower" in page
-
-
-@pytest.mark.slow
 def test_the_example_of_a_plan_has_the_power_of_the_committed_table(results: Results) -> None:
     page = read_page("docs/adding-an-encoding.md", code=True)
     table = results.table(Claim("mqar", ""))

@@ -110,8 +110,8 @@ def test_the_order_at_other_sizes_is_marked(
     )
     marks |= {"perplexity ·": "stable", "addition ·": "unknown", "mqar ·": "unknown"}
     assert page.describe_sizes(SimpleNamespace(tables=tables)).endswith(
-        "is similar for perplexity (1 of them below the baseline); inconclusive for addition and "
-        "mqar."
+        "is similar for perplexity (1 of them behind the baseline); inconclusive for "
+        "addition and mqar."
     )
 
 

@@ -65,18 +65,33 @@ def test_the_efficiency_of_tape() -> None:
         r"On one \[H200\].*?With `torch.compile`.*?\. ", read("docs/tape.md") + " "
     )
     quoted = re.findall(r"([\d.]+) times (?:as long )?with `(\w+)`", found)
-    assert [name for _, name in quoted] == ["tape", "t5", "fire"]
-    for number, name in quoted:
+    assert [name for _, name in quoted] == ["tape", "t5", "fire", "tape", "t5"]
+    for number, name in quoted[:3]:
         assert agrees(number, measured("training", name)), name
     for name, row in (("tape", "tape"), ("rope", "rope, bf16")):
         (memory,) = re.findall(rf"([\d.]+ GiB) with `{name}`", found)
         assert found_text("training", row).endswith(f" {memory}")
-    (decoding,) = re.findall(r"Decoding takes ([\d.]+) times", found)
-    assert agrees(decoding, measured("decoding", "tape, x rope"))
+    decoding = re.findall(r"Decoding takes ([\d.]+) .*? and ([\d.]+) times with `t5`", found)
+    for name, number in zip(("tape", "t5"), *decoding, strict=True):
+        assert agrees(number, measured("decoding", f"{name}, x rope"))
     compiled = re.findall(r"step of `(\w+)` (?:takes )?([\d.]+) times", found)
     assert [name for name, _ in compiled] == ["tape", "rope"]
     for name, number in compiled:
         assert agrees(number, measured("compiled", f"{name}: compiled step, x plain"))
+
+
+def test_attention_alone() -> None:
+    (found,) = re.findall(
+        r"Attention alone \(one layer of 12 heads.*?as long\.", read("docs/tape.md")
+    )
+    quoted = re.findall(r"([\d.]+)(?: and ([\d.]+))? times", found)
+    (forward, _), (both, _), of_table = quoted
+    assert f"{forward} and {both}" == found_text("attention", "TAPE, sdpa")
+    assert " and ".join(of_table) == found_text("attention", "distance table, flex")
+    # The verdict names which is slower, in training, decoding and attention alone.
+    assert measured("training", "tape") > measured("training", "t5")
+    assert measured("decoding", "tape, x rope") > measured("decoding", "t5, x rope")
+    assert max(float(forward), float(both)) < min(map(float, of_table))
 
 
 @pytest.mark.parametrize("name", ["rope", "tape"])

@@ -7,6 +7,7 @@ from scripts import load_script
 
 from pe_bench.reporting.markdown import find_block
 from pe_bench.reporting.paired import compare_table
+from pe_bench.reporting.sensitivity import measure_signal
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +21,17 @@ def test_the_page_has_the_scores_of_the_committed_results(page: ModuleType) -> N
     ladders = page.read()
     found = find_block(page.PAGE.read_text(encoding="utf-8"), page.BLOCK)
     assert found == page.compose(ladders), "run python docs/sizes_table.py"
+
+
+@pytest.mark.slow
+def test_the_ratio_of_the_simulated_marks(page: ModuleType) -> None:
+    """docs/results.md compares it with those of the tables."""
+    ratios = []
+    for ladder in page.read():
+        for table in ladder.tables:
+            ratios.append(measure_signal(table, ladder.encodings).ratio)
+    text = " ".join((page.ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
+    assert f"`results/sizes`, it is {min(ratios):.1f} to {max(ratios):.1f} times:" in text
 
 
 @pytest.mark.slow

@@ -54,7 +54,8 @@ def reading(*folders: Path) -> Any:
     return contextlib.nullcontext(folders)
 
 
-KEPT = {"results.store.find_run": "run", "runs.trained_models.copy_kept": None}
+RUN = Named(name="run", encoding="rope")
+KEPT = {"results.store.find_run": RUN, "runs.trained_models.copy_kept": None}
 READ: dict[str, Any] = {
     "results.reading.reading": reading,
     "reporting.tables.make_tables": "tables",
@@ -81,6 +82,11 @@ CASES: list[Case] = [
     ("checkpoint rope/lm/0 coded", KEPT,
      "find_run rope/lm/0 results\ncopy_kept run coded None",
      'AutoModelForCausalLM.from_pretrained("coded", trust_remote_code=True)\n', 0),
+    ("checkpoint mine.py:a=1/lm/0 coded",
+     {**KEPT, "results.store.find_run": Named(name="run", encoding="mine.py:a=1")},
+     "find_run mine.py:a=1/lm/0 results\ncopy_kept run coded None",
+     'AutoModelForCausalLM.from_pretrained("coded", trust_remote_code=True, '
+     'encoding_spec="path/to/mine.py:a=1")\n', 0),
     ("import a.gguf folder", {"pretrained.gguf.import_gguf": IMPORTED},
      "import_gguf a.gguf folder",
      "3 layers of width 1024, 32,000 ids, trained on 2,048 tokens, encoding rope:base=5\n"

@@ -73,7 +73,9 @@ def read_again(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the encoding of a config, and the config that is written of its decoder."""
     encoding, model = make(content)
     plain = plain_config(model)
-    written = json.loads(json.dumps(plain or make_config(model.config, encoding)))
+    written = json.loads(
+        json.dumps(plain or make_config(model.config, plugins.load("encoding", encoding)))
+    )
     again, same = make(written)
     assert same.config == model.config
     assert again.partition(":")[0] == encoding.partition(":")[0]

@@ -464,6 +464,45 @@ def test_an_encoding_of_a_file_is_named_again(tmp_path: Path) -> None:
     torch.testing.assert_close(theirs(given).logits, model(given))
 
 
+DECAY = """
+import torch
+from pe_bench.api import Encoding
+
+
+class Mine(Encoding):
+    def __init__(self, model, layer=0, *, rate: float = 0.5):
+        super().__init__(model, layer)
+        self.rate = rate
+
+    def distance_bias(self, distances):
+        return -self.rate * distances[None].float().expand(self.model.heads, -1)
+"""
+
+
+@pytest.mark.parametrize("loads", ["Checkpoint", "transformers"])
+def test_other_options_or_code_than_those_of_the_model_cause_a_warning(
+    loads: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, saved = tmp_path / "mine.py", tmp_path / "saved"
+    path.write_text(DECAY)
+
+    def said(spec: str) -> str:
+        if loads == "Checkpoint":
+            open_checkpoint(saved).load(spec)
+        else:
+            load(saved, encoding_spec=spec)
+        lines = capsys.readouterr().err.splitlines()
+        return "".join(line for line in lines if line.startswith("pe-bench:"))
+
+    save_checkpoint(decoder(f"{path}:rate=0.1"), saved, f"{path}:rate=0.1")
+    assert said(f"{path}:rate=0.1") == ""
+    assert "the encoding of the model is mine.py:rate=0.1, not mine.py: its outputs" in said(
+        str(path)
+    )
+    path.write_text(DECAY.replace("-self.rate", "-2 * self.rate"))
+    assert "has changed since the model was saved (1-" in said(f"{path}:rate=0.1")
+
+
 DYNAMIC = "rope:scaling=dynamic-ntk,factor=2"  # its cache stores only tokens
 
 

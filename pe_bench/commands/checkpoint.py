@@ -23,14 +23,20 @@ class CheckpointOptions:
 
 def main(values: Values) -> int:
     """Copy the model of a run, and print how to load it."""
+    from pe_bench.pretrained.rotation import names_only_shipped
+    from pe_bench.pretrained.saving import MODELING
     from pe_bench.results.store import find_run
     from pe_bench.runs.trained_models import copy_kept
 
     options = values.make(CheckpointOptions)
-    copy_kept(find_run(options.run, options.results), options.folder, options.subset)
-    code = (options.folder / "modeling_pe_bench.py").exists()
-    trust = ", trust_remote_code=True" if code else ""
-    info(f'AutoModelForCausalLM.from_pretrained("{options.folder}"{trust})')
+    record = find_run(options.run, options.results)
+    copy_kept(record, options.folder, options.subset)
+    more = ""
+    if (options.folder / MODELING).exists():
+        more = ", trust_remote_code=True"
+        if not names_only_shipped(record.encoding):
+            more += f', encoding_spec="path/to/{record.encoding}"'
+    info(f'AutoModelForCausalLM.from_pretrained("{options.folder}"{more})')
     return 0
 
 

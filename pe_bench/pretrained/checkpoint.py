@@ -52,8 +52,8 @@ class Checkpoint:
         if not names_only_shipped(spec):
             raise InputError(
                 f"{'the model' if self.folder == Path() else self.folder} names a file with code "
-                f"as its encoding ({spec}), which is not run unless you give it: give the file as "
-                "the spec, or as encoding_spec to from_pretrained"
+                f"as its encoding ({spec}), which is not run unless you give it: give {spec} with "
+                "the path of the file as the spec, or as encoding_spec to from_pretrained"
             )
         return plugins.load("encoding", spec).label
 
@@ -65,6 +65,21 @@ class Checkpoint:
         return encoding.label == own or (
             names_only_shipped(own) and encoding.label == self.encoding
         )
+
+    def compare_code(self, encoding: Plugin) -> None:
+        """Warn if an encoding is that of the model with other options or another version."""
+        own = self.config.encoding
+        if encoding.label == own:
+            version = self.config.encoding_version
+            if version not in ("", encoding.version):
+                warn(
+                    f"the code of {encoding.given} has changed since the model was saved "
+                    f"({version}, now {encoding.version}): its outputs may differ"
+                )
+        elif plugin_name(encoding.label) == plugin_name(own) and not names_only_shipped(own):
+            warn(
+                f"the encoding of the model is {own}, not {encoding.label}: its outputs may differ"
+            )
 
     @property
     def fingerprint(self) -> str:
@@ -114,6 +129,7 @@ class Checkpoint:
             InputError: the encoding does not fit; files are missing or damaged.
         """
         wanted = plugins.load("encoding", spec or self.encoding)
+        self.compare_code(wanted)
         decoder = make_empty(model or self.model, wanted.make)
         stored = self.contains(wanted)
         decoder.encodings.to(device)

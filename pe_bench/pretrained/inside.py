@@ -47,7 +47,7 @@ def wrap(model: Any, spec: str) -> "PeBenchForCausalLM":
     own = checkpoint.contains(plugin)
     share(decoder, parameters, config.names, with_encoding=own)
     decoder.encodings.to(model.device)
-    content = make_config(config.model, plugin.label)
+    content = make_config(config.model, plugin)
     for name in ("bos_token_id", "eos_token_id", "pad_token_id", "dtype"):
         content[name] = getattr(model.config, name, None)
     wrapped = PeBenchForCausalLM(PeBenchConfig(**content), decoder)
@@ -92,8 +92,9 @@ class PeBenchForCausalLM(transformers.PreTrainedModel, transformers.GenerationMi
         super().__init__(config)
         if decoder is None:
             parsed = parse_config(config.to_dict())
-            spec = config.encoding_spec or Checkpoint(Path(), parsed).encoding
-            plugin = plugins.load("encoding", spec)
+            checkpoint = Checkpoint(Path(), parsed)
+            plugin = plugins.load("encoding", config.encoding_spec or checkpoint.encoding)
+            checkpoint.compare_code(plugin)
             decoder = make_empty(parsed.model, plugin.make)
             if torch.get_default_device().type != "meta":
                 decoder = Decoder(parsed.model, plugin.make)

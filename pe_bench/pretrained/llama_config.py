@@ -29,6 +29,7 @@ from pe_bench.pretrained.refusals import (
     refuse_wrong_types,
 )
 from pe_bench.pretrained.tensor_names import TensorNames
+from pe_bench.registry.plugins import Plugin
 
 NEEDED = {
     "vocab_size": "vocab_size",
@@ -74,6 +75,7 @@ class LlamaConfig:
         length: `max_position_embeddings`.
         encoding: spec of the encoding whose parameters the files contain, of a checkpoint of
             pe-bench or of learned positions; empty: the encoding of Llama, or `layers`.
+        encoding_version: version of its code when the model was saved; empty: unknown.
         layers: spec of an encoding whose layers differ, without rotations, or of learned positions;
             empty: equal layers, which rotate.
         local_rotation: like `rotation`, for layers with a window; None: the same rotation.
@@ -84,6 +86,7 @@ class LlamaConfig:
     rotation: Mapping[str, Any]
     length: int
     encoding: str = ""
+    encoding_version: str = ""
     layers: str = ""
     local_rotation: Mapping[str, Any] | None = None
     family: Family = FAMILIES["llama"]
@@ -185,18 +188,19 @@ def parse_config(content: Mapping[str, Any]) -> LlamaConfig:
         rotation=rotation,
         length=length,
         encoding=encoding,
+        encoding_version=own.get("encoding_version", ""),
         layers=layers,
         local_rotation=local,
         family=family,
     )
 
 
-def make_config(model: ModelConfig, encoding: str) -> dict[str, Any]:
+def make_config(model: ModelConfig, encoding: Plugin) -> dict[str, Any]:
     """Return the content of the config.json of a model that needs this package.
 
     Args:
         model: shape of the decoder.
-        encoding: spec of the encoding.
+        encoding: the encoding.
     """
     content = {field: getattr(model, name) for field, name in NEEDED.items()}
     content |= {
@@ -208,7 +212,8 @@ def make_config(model: ModelConfig, encoding: str) -> dict[str, Any]:
         "max_position_embeddings": model.train_length,
     }
     facts = {name: value for name, value in asdict(model).items() if name in FACTS}
-    facts |= {"encoding": encoding, "qkv_bias": model.qkv_bias, "qk_norm": model.qk_norm}
+    facts |= {"encoding": encoding.label, "encoding_version": encoding.version}
+    facts |= {"qkv_bias": model.qkv_bias, "qk_norm": model.qk_norm}
     if model.block != BlockConfig():
         facts["block"] = asdict(model.block)
     return {**content, "model_type": OWN, "auto_map": AUTO_MAP, OWN: facts}

@@ -23,6 +23,7 @@ from pe_bench.pretrained.tensor_names import HEAD, TensorNames
 from pe_bench.pretrained.weight_files import INDEX, WHOLE
 from pe_bench.registry import plugins
 from pe_bench.registry.options import plugin_options
+from pe_bench.registry.plugins import Plugin
 from pe_bench.system.files import saving, write_atomic, write_json
 from pe_bench.text.tokenizer import Tokenizer
 from pe_bench.text.tokenizer_files import tokenizer_files
@@ -67,7 +68,7 @@ def save_checkpoint(
     for own, other in zip(model.encodings, others, strict=True):
         if not _is_same(own, other):
             raise InputError(f"the encoding of the model is not '{encoding}': give its spec")
-    write_folder(model, Path(folder), plugin.label, tokenizer)
+    write_folder(model, Path(folder), plugin, tokenizer)
 
 
 def check_saved(make_encoding: MakeEncoding, config: ModelConfig) -> None:
@@ -116,13 +117,13 @@ def _settings(module: nn.Module) -> dict[str, Any]:
 
 
 def write_folder(
-    model: Decoder, folder: Path, label: str, tokenizer: Tokenizer | None = None
+    model: Decoder, folder: Path, encoding: Plugin, tokenizer: Tokenizer | None = None
 ) -> None:
-    """Implement `save_checkpoint`, given the label of the encoding."""
+    """Implement `save_checkpoint`, given the encoding."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not empty: give a new folder")
     plain = plain_config(model)
-    config = plain or make_config(model.config, label)
+    config = plain or make_config(model.config, encoding)
     names = TensorNames(FAMILIES[plain["model_type"]]) if plain else None
     with saving(folder):
         folder.mkdir(parents=True, exist_ok=True)

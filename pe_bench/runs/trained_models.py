@@ -66,7 +66,7 @@ def keep(
     tokenizer = vocabulary if isinstance(vocabulary, Tokenizer) else None
     with saving(folder):
         aside.mkdir(parents=True)
-    write_folder(model, aside, encoding.spec, tokenizer)
+    write_folder(model, aside, encoding, tokenizer)
     with saving(folder):
         aside.rename(folder)
 

@@ -133,6 +133,10 @@ BAD_INPUT = [
     (["run", "-e", "nope", "-t", "flipflop"], "no option '-e' (did you mean '--encoding'?)"),
     (["list", "presets"], "write pe-bench list TASK"),
     (["list", "absent.py"], "there is no file absent.py"),
+    (["check", "nothing.py"], "nothing.py must define a public subclass of Encoding or Task"),
+    (["list", "nothing.py"], "nothing.py must define a public subclass of Encoding or Task"),
+    (["list", "rope:base=4"], "list takes a name without options: write pe-bench list rope"),
+    (["list", "task.py:a=4"], "list takes a name without options: write pe-bench list task.py"),
     (["check", "task.py"], "task.py does not state its headline and presets"),
     ([*RUN, "--encoding", "task.py"], "task.py defines a task, not an encoding"),
     (["run", "--encoding", "nope", "--task", "no_headline.py"], "no_headline.py has no headline"),
@@ -202,6 +206,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "records" / "qasper" / f"{split}.jsonl").write_text(f"{record}\n")
     (tmp_path / "broken.py").write_text("def (\n")
     (tmp_path / "task.py").write_text("from pe_bench.api import Task\nclass Mine(Task): pass\n")
+    (tmp_path / "nothing.py").write_text("class Mine: pass\n")
     encoding = "from pe_bench.api import Encoding\nclass Mine(Encoding):\n    "
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

@@ -224,7 +224,9 @@ def test_rows_are_compared_if_a_long_training_length_is_refused(tmp_path: Path) 
 
 def test_the_longest_text_of_a_run_is_tested(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths: list[int] = []
-    monkeypatch.setattr("pe_bench.runs.run.find_fault", lambda _, longest: lengths.append(longest))
+    monkeypatch.setattr(
+        "pe_bench.runs.run.find_fault", lambda _, longest, layers: lengths.append(longest)
+    )
     toy(encodings=("nope",))
     assert lengths == [16]  # `max_eval_tokens`
 
@@ -233,13 +235,61 @@ def test_the_longest_text_of_a_run_is_tested(toy: Toy, monkeypatch: pytest.Monke
     "keys",
     [
         "k * (q.float() @ q.float().new_ones(16, 16)).sigmoid()",  # rounds in float32
-        "k + k.flip(2) * torch.rand(1)",  # random, so nothing can be compared
+        "k + k.flip(2) * __import__('random').random()",  # random, so nothing can be compared
         "torch.cat([k[:, :, :100], k[:, :, 100:] * torch.inf], 2)",  # the results show it
         "k + k.flip(2) * torch.ones(7)",  # does not fit the small model
     ],
 )
 def test_nothing_is_said_without_evidence(keys: str, tmp_path: Path) -> None:
     assert find_fault(plugins.load("encoding", write(tmp_path, keys))) is None
+
+
+IN_EVALUATION = {
+    "k * __import__('random').random()": (None, "the same seed and input give different outputs"),
+    "torch.nn.functional.dropout(k, 0.1)": (None, "outputs in evaluation are random, as with a"),
+    "k + k.flip(2) * torch.rand(1)": (LEAK, "outputs in evaluation are random"),
+}
+
+
+@pytest.mark.parametrize("keys", IN_EVALUATION)
+def test_random_outputs_in_evaluation_are_named(
+    keys: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leak, warning = IN_EVALUATION[keys]
+    found = find_fault(plugins.load("encoding", write(tmp_path, keys)))
+    assert (leak in found) if leak and found else found == leak
+    assert capsys.readouterr().err.count(f"mine.py: {warning}") == 1
+
+
+TWO_LAYERS = """
+from pe_bench.api import Encoding
+
+class Mine(Encoding):
+    shared = False
+
+    def __init__(self, model, layer=0):
+        super().__init__(model, layer)
+        self.rate = [0.5, 1.0][layer]
+
+    def transform_qk(self, q, k, positions):
+        return q, k + self.rate * k.flip(2)
+"""
+
+
+def test_an_encoding_for_a_few_layers_is_tested_with_these(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(TWO_LAYERS)
+    plugin = plugins.load("encoding", str(file))
+    found = find_fault(plugin, layers=2)
+    assert found is not None and LEAK in found
+    assert find_fault(plugin, layers=3) is None  # the run itself reports the crash
+
+
+def test_position_ids_that_change_in_place_are_named(tmp_path: Path) -> None:
+    found = find_fault(
+        plugins.load("encoding", write(tmp_path, "k + 0 * len(positions.key.add_(1))"))
+    )
+    assert found is not None and "Mine changes position ids in place, which other layers" in found
 
 
 def test_an_encoding_with_a_leak_is_not_trained(toy: Toy, tmp_path: Path) -> None:

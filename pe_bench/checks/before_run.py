@@ -1,5 +1,7 @@
 """A test of a user's encoding before each run, for faults that a run would not notice."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
@@ -7,7 +9,14 @@ from pe_bench.checks.cached_decoding import cache, ragged
 from pe_bench.checks.dependence import causal, prefix_consistent, rows
 from pe_bench.checks.findings import NotApplicable
 from pe_bench.checks.repeatability import find_memory, find_randomness, find_seed_difference
-from pe_bench.checks.subject import LENGTH, LONG, Subject, layer_outputs, training_outputs
+from pe_bench.checks.subject import (
+    CONFIG,
+    LENGTH,
+    LONG,
+    Subject,
+    layer_outputs,
+    training_outputs,
+)
 from pe_bench.decoder.model import Decoder
 from pe_bench.decoder.unsaved import find_unsaved
 from pe_bench.encoding import Encoding
@@ -15,32 +24,37 @@ from pe_bench.errors import CRASHES, FaultyPlugin, InputError, as_exception
 from pe_bench.registry.plugins import Plugin
 from pe_bench.registry.torch_settings import ChangedTorch, keeping_torch_settings
 from pe_bench.registry.versions import is_shipped
+from pe_bench.system.console import warn
 
 LONGEST = 515  # tokens; attention works in blocks from 512 tokens on
 TOLERANCE = 1e-4  # hooks may compute in float32, whose errors grow over the layers
 
 
-def find_fault(plugin: Plugin, longest: int = LONG) -> str | None:
+def find_fault(plugin: Plugin, longest: int = LONG, layers: int = CONFIG.layers) -> str | None:
     """Return a sentence on the first fault of an encoding, or None.
 
     The faults are layers that do not fit together, hooks that change settings of torch, random
     values that are not saved, weights that a forward pass creates, and outputs that depend on
     earlier texts or weights, on later tokens, on their number, on other rows of a batch, or on the
-    use of a cache. Of shipped encodings, only the layers are tested. An encoding that does not work
-    in the small model of `pe-bench check` cannot be tested, and the outputs of a random one cannot
-    be compared.
+    use of a cache. Of shipped encodings, only the layers are tested. If torch draws random numbers
+    in evaluation, outputs are compared after a seed, and only for later tokens. Outputs with other
+    random numbers cannot be compared, which a warning says.
 
     Args:
         plugin: the encoding.
         longest: number of tokens of the longest sequence of the run. The test has sequences of 40
             tokens, and of this length or of 515 tokens, whichever is less.
+        layers: number of layers of the run's model. An encoding that does not work with the layers
+            of `pe-bench check` is tested with these, and not at all if it does not work either.
     """
     try:
         with torch.random.fork_rng(devices=[]), keeping_torch_settings("the encoding"):
             for length in dict.fromkeys((LENGTH, min(max(longest, LENGTH), LONGEST))):
-                fault = _find_in_small_model(
-                    Subject(plugin.make, longest=length, tolerance=TOLERANCE)
-                )
+                subject = Subject(plugin.make, longest=length, tolerance=TOLERANCE)
+                try:
+                    fault = _find_in_small_model(subject, plugin.label)
+                except CRASHES:
+                    fault = _find_in_model_of_run(replace(subject, layers=layers), plugin.label)
                 if fault:
                     return fault
     except ChangedTorch as error:
@@ -48,7 +62,7 @@ def find_fault(plugin: Plugin, longest: int = LONG) -> str | None:
     return None
 
 
-def _find_in_small_model(subject: Subject) -> str | None:
+def _find_in_small_model(subject: Subject, label: str) -> str | None:
     try:
         with as_exception():
             model = subject.model()
@@ -57,10 +71,15 @@ def _find_in_small_model(subject: Subject) -> str | None:
             return (
                 find_unsaved(subject.make_encoding, subject.config)
                 or _find_late_weights(model, subject)
-                or _find_leak(subject)
+                or _find_leak(subject, label)
             )
     except FaultyPlugin as error:
         return str(error)
+
+
+def _find_in_model_of_run(subject: Subject, label: str) -> str | None:
+    try:
+        return _find_in_small_model(subject, label)
     except CRASHES:  # the run reports a crash in its own model
         return None
 
@@ -98,23 +117,30 @@ def _find_late_weights(model: Decoder, subject: Subject) -> str | None:
     return None
 
 
-def _find_leak(subject: Subject) -> str | None:
+def _find_leak(subject: Subject, label: str) -> str | None:
     """Return a sentence on outputs that depend on something that they must not depend on.
 
-    Random outputs cannot be compared, except after a seed, if torch draws the numbers. Results
-    show if outputs are not finite; these spread to earlier tokens, because 0 times infinity is not
-    a number.
+    Results show if outputs are not finite; these spread to earlier tokens, because 0 times infinity
+    is not a number.
     """
-    if find_seed_difference(subject) or not _is_finite(subject):
+    if find_seed_difference(subject):
+        if subject.longest == LENGTH:  # once
+            warn(
+                f"{label}: the same seed and input give different outputs, so they are not tested "
+                "for a dependence on later tokens"
+            )
         return None
-    leak = find_memory(subject)
-    if leak is None:
-        if find_randomness(subject):
-            return None
-        leak = causal(subject) or _find_dependence_on_length(subject) or rows(subject)
+    if not _is_finite(subject):
+        return None
+    leak = find_memory(subject) or causal(subject)
+    random = find_randomness(subject)
+    if random and subject.longest == LENGTH:
+        warn(f"{label}: outputs in evaluation are random, as with a dropout that is always active")
+    if not leak and not random:
+        leak = _find_dependence_on_length(subject) or rows(subject)
     if leak:
         return f"its results would be wrong: {leak}; see pe-bench check"
-    return _find_wrong_cache(subject)
+    return None if random else _find_wrong_cache(subject)
 
 
 def _find_wrong_cache(subject: Subject) -> str | None:

@@ -5,7 +5,14 @@ from torch import Tensor
 
 from pe_bench.checks.differences import difference, first_difference
 from pe_bench.checks.findings import NotApplicable
-from pe_bench.checks.subject import CONFIG, Subject, layer_outputs, training_outputs, with_length
+from pe_bench.checks.subject import (
+    CONFIG,
+    Subject,
+    layer_outputs,
+    seeded_outputs,
+    training_outputs,
+    with_length,
+)
 
 FIRST_ORDINARY = 1 + max(*CONFIG.digit_ids, *CONFIG.separator_ids)  # above digits and separators
 
@@ -16,8 +23,8 @@ def causal(subject: Subject) -> str | None:
     model = subject.model()
     for tokens in subject.short_and_long():
         changed, cut = _change_end(tokens)
-        before = [outputs[:, :cut] for outputs in layer_outputs(model, tokens)]
-        after = [outputs[:, :cut] for outputs in layer_outputs(model, changed)]
+        before = [outputs[:, :cut] for outputs in seeded_outputs(model, tokens)]
+        after = [outputs[:, :cut] for outputs in seeded_outputs(model, changed)]
         what = with_length("changing later tokens changes the outputs", tokens)
         wrong = first_difference(after, before, what, subject.tolerance)
         if wrong:

@@ -41,6 +41,7 @@ class Subject:
         train_length: training length of the model.
         longest: number of tokens of the long sequences.
         tolerance: largest relative difference between outputs that counts as rounding.
+        layers: number of layers of the model.
     """
 
     make_encoding: MakeEncoding
@@ -49,15 +50,23 @@ class Subject:
     train_length: int = TRAIN_LENGTH
     longest: int = LONG
     tolerance: float = TOLERANCE
+    layers: int = CONFIG.layers
 
     @property
     def config(self) -> ModelConfig:
         """Shape of the model."""
-        return replace(CONFIG, kv_heads=self.kv_heads, train_length=self.train_length)
+        return replace(
+            CONFIG, layers=self.layers, kv_heads=self.kv_heads, train_length=self.train_length
+        )
 
-    def model(self, dtype: torch.dtype = torch.float64, layers: int = CONFIG.layers) -> Decoder:
-        """Return a small decoder with fixed nonzero weights, in evaluation mode."""
-        model = self._make_model(layers)
+    def model(self, dtype: torch.dtype = torch.float64, layers: int | None = None) -> Decoder:
+        """Return a small decoder with fixed nonzero weights, in evaluation mode.
+
+        Args:
+            dtype: dtype of the weights.
+            layers: number of layers; None: `layers` of the subject.
+        """
+        model = self._make_model(self.layers if layers is None else layers)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))

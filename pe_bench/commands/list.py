@@ -8,6 +8,7 @@ from pe_bench.errors import InputError, suggest
 from pe_bench.option_table import argument, option
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import KINDS, Kind
+from pe_bench.registry.options import split_spec
 from pe_bench.system.console import info
 
 
@@ -53,7 +54,10 @@ def _kind(what: str) -> Kind:
     Raises:
         InputError: it is neither.
     """
-    found = plugins.kinds_of(what)
+    name, options = split_spec(what)
+    found = plugins.kinds_of(name)
+    if found and options:
+        raise InputError(f"list takes a name without options: write pe-bench list {name}")
     if found:
         return found[0]
     known = ["encodings", "tasks"]
@@ -61,9 +65,6 @@ def _kind(what: str) -> Kind:
         known += catalogue.names(kind)
     if what == "presets":
         raise InputError("every task has its own presets: write pe-bench list TASK")
-    name, colon, _ = what.partition(":")
-    if colon and plugins.kinds_of(name):
-        raise InputError(f"list takes a name without options: write pe-bench list {name}")
     raise InputError(
         f"there is no encoding or task '{what}'{suggest(what, known)}; see pe-bench list"
     )

@@ -117,7 +117,7 @@ def kinds_of(where: str) -> list[Kind]:
     """Return the kinds of plugin that a name, file or folder contains: one, or none.
 
     Raises:
-        InputError: a file cannot be imported.
+        InputError: a file cannot be imported, or has no plugin.
     """
     path = Path(where)
     if not is_path(where):
@@ -129,7 +129,10 @@ def kinds_of(where: str) -> list[Kind]:
     if path.is_dir():
         return [kind for kind in KINDS if (path / f"{kind}.py").is_file()]
     module = importing.import_file(path)
-    return [kind for kind in KINDS if importing.plugin_classes(kind, module)]
+    found: list[Kind] = [kind for kind in KINDS if importing.plugin_classes(kind, module)]
+    if not found:
+        raise InputError(f"{where} must define a public subclass of Encoding or Task; it has none")
+    return found
 
 
 def load(kind: Kind, spec: str, preset: str = "") -> Plugin:

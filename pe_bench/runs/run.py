@@ -193,7 +193,7 @@ class Run:
         failures = Failures(self.title)
         task = self.resolved.task
         longest = max(task.train_length, task.max_eval_tokens)
-        fault = find_fault(self.encoding, longest)
+        fault = find_fault(self.encoding, longest, self.resolved.model.layers)
         if fault:
             failures.add("", InputError(fault))
             return self._record_failure(failures)

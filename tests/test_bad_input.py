@@ -53,9 +53,9 @@ BAD_INPUT = [
     ([*NOPE, "--model.init_std", "-1"], "model.init_std must not be negative, not -1.0"),
     ([*RUN, "--encoding", LONG], "is too long for a name or a path"),
     ([*RUN, "--encoding", f"./{LONG}.py"], "is too long for a name or a path"),
-    ([*RUN, "--encoding", "nope", "--results", LONG], "is too long for a name or a path: names have at most 255 bytes"),
-    ([*RUN, "--encoding", "nope", "--data", LONG], "is too long for a name or a path: names have at most 255 bytes"),
-    (["report", "--results", LONG], "is too long for a name or a path: names have at most 255 bytes"),
+    ([*RUN, "--encoding", "nope", "--results", LONG], "the path, or a name in it, is too long"),
+    ([*RUN, "--encoding", "nope", "--data", LONG], "the path, or a name in it, is too long"),
+    (["report", "--results", LONG], "the path, or a name in it, is too long"),
     (["list", f"{LONG}.py"], "is too long for a name or a path: names have at most 255 bytes"),
     (
         [*SCROLLS, "--data", "records", "--results", "records/new"],

@@ -273,3 +273,17 @@ def test_losses_of_tokens_with_a_target_alone(share: float) -> None:
         losses.sum().backward()
         found.append([losses, *(parameter.grad for parameter in model.parameters())])
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (torch.zeros(3).long(), r"ids of shape \(B, T\), not \(3,\)"),
+        (torch.zeros(1, 3), "ids of an integer dtype, not torch.float32"),
+        (torch.tensor([[3, -1]]), "ids from -1 to 3, but must be 0 to 49"),
+        (torch.tensor([[50]]), "ids from 50 to 50, but must be 0 to 49"),
+    ],
+)
+def test_wrong_tokens_are_refused(wrong: Tensor, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        decoder()(wrong)

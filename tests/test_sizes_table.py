@@ -5,6 +5,7 @@ from types import ModuleType
 import pytest
 from scripts import load_script
 
+from pe_bench.config import show_rate
 from pe_bench.reporting.markdown import find_block
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.sensitivity import measure_signal
@@ -96,16 +97,23 @@ def test_the_sentences_on_perplexity(page: ModuleType) -> None:
     (ladder,) = (one for one in page.read() if one.tables[0].about.task == "perplexity")
     text = " ".join(page.PAGE.read_text(encoding="utf-8").split())
     assert [table.about.settings["model"]["width"] for table in ladder.tables] == [32, 64]
+    (large,) = ladder.left_out
+    assert large.about.settings["model"]["width"] == 128 and set(large.encodings) == {
+        "rope",
+        "tape",
+    }
     found = []
-    for table in ladder.tables:
+    rates = []
+    for table in (*ladder.tables, large):
         (one,) = (d for d in compare_table(table, "rope").to_reference if d.first == "tape")
         assert one.low < 0 < one.high
         found.append((f"{one.value:+.2f}", f"{one.low:+.2f} to {one.high:+.2f}"))
         tuned = {record.encoding: (record.tuning or {})["task"] for record in table.records}
-        assert tuned["tape"]["lr"] == tuned["rope"]["lr"]
-        assert table.learned("nope") == 0
+        rates.append([show_rate(tuned[name]["lr"]["all"]) for name in ("rope", "tape")])
         means = table.ranking.means
-        assert sorted(means, key=lambda name: means[name])[:2] == ["alibi", "fire"]
+        if table is not large:
+            assert table.learned("nope") == 0
+            assert sorted(means, key=lambda name: means[name])[:2] == ["alibi", "fire"]
         references = table.means[table.means["encoding"] == "unigram table"]
         place = (table.headline.subset, table.headline.metric)
         (unigram,) = references[
@@ -113,12 +121,14 @@ def test_the_sentences_on_perplexity(page: ModuleType) -> None:
             & (references["metric"] == place[1])
             & references["length"].isna()
         ]["mean"]
-        assert min(means[name] for name in ("nope", "rope", "tape")) > unigram
-    (small, of_small), (middle, of_middle) = found
+        assert min(means.get(name, unigram + 1) for name in ("nope", "rope", "tape")) > unigram
+    (small, of_small), (middle, of_middle), (last, of_last) = found
     assert (
-        f"is {small} bits (95 % interval: {of_small}) at width 32 and {middle} ({of_middle}) at "
-        "width 64"
+        f"is {small} bits (95 % interval: {of_small}) at width 32, {middle} ({of_middle}) at "
+        f"width 64 and {last} ({of_last}) at width 128"
     ) in text
+    assert rates[0][0] == rates[0][1] and rates[1][0] == rates[1][1]
+    assert f"it chose {rates[2][0]} for `rope` and {rates[2][1]} for `tape`" in text
     said = (
         "For `perplexity`, it is similar at one smaller size, where `rope` and `tape` change places"
     )

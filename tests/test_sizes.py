@@ -350,12 +350,14 @@ def test_the_grid_has_three_sizes_with_searches_of_their_own(task: str) -> None:
     _, grids = parse(COMMANDS, ["run", str(GRID)])
     comments = GRID.read_text(encoding="utf-8")
     digests = set()
-    for grid in grids:
-        options = make_grid(grid).options
+    for grid in map(make_grid, grids):
+        if task not in grid.tasks:
+            continue
+        options = grid.options
         resolved = RunFactory(options).task(task)
         assert resolved.tuning and resolved.model.head_dim == 16
         digests.add(resolved.digest())  # the search is stored under it
         encoding = RunFactory(options).encoding("rope")
         count = sum(one.numel() for one in resolved.make_empty(encoding).parameters())
         assert f"{count:,}" in comments
-    assert len(digests) == len(grids) == 3
+    assert len(digests) == 3

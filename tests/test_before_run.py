@@ -248,6 +248,7 @@ IN_EVALUATION = {
     "k * __import__('random').random()": (None, "the same seed and input give different outputs"),
     "torch.nn.functional.dropout(k, 0.1)": (None, "outputs in evaluation are random, as with a"),
     "k + k.flip(2) * torch.rand(1)": (LEAK, "outputs in evaluation are random"),
+    "k * torch.randn(int((q > 0).sum())).sum()": (LEAK, "outputs in evaluation are random"),
 }
 
 
@@ -256,9 +257,11 @@ def test_random_outputs_in_evaluation_are_named(
     keys: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     leak, warning = IN_EVALUATION[keys]
-    found = find_fault(plugins.load("encoding", write(tmp_path, keys)))
-    assert (leak in found) if leak and found else found == leak
-    assert capsys.readouterr().err.count(f"mine.py: {warning}") == 1
+    assert find_fault(plugins.load("encoding", write(tmp_path, keys))) is None
+    said = capsys.readouterr().err
+    assert said.count(f"mine.py: {warning}") == 1
+    assert said.count("unless later tokens change the number of random draws") == bool(leak)
+    assert leak is None or f"mine.py: {leak}" in said
 
 
 TWO_LAYERS = """

@@ -54,7 +54,7 @@ def reading(*folders: Path) -> Any:
     return contextlib.nullcontext(folders)
 
 
-RUN = Named(name="run", encoding="rope")
+RUN = Named(name="run", encoding="rope", adaptation=None)
 KEPT = {"results.store.find_run": RUN, "runs.trained_models.copy_kept": None}
 READ: dict[str, Any] = {
     "results.reading.reading": reading,
@@ -83,7 +83,7 @@ CASES: list[Case] = [
      "find_run rope/lm/0 results\ncopy_kept run coded None",
      'AutoModelForCausalLM.from_pretrained("coded", trust_remote_code=True)\n', 0),
     ("checkpoint mine.py:a=1/lm/0 coded",
-     {**KEPT, "results.store.find_run": Named(name="run", encoding="mine.py:a=1")},
+     {**KEPT, "results.store.find_run": Named(name="run", encoding="mine.py:a=1", adaptation=None)},
      "find_run mine.py:a=1/lm/0 results\ncopy_kept run coded None",
      'AutoModelForCausalLM.from_pretrained("coded", trust_remote_code=True, '
      'encoding_spec="path/to/mine.py:a=1")\n', 0),

@@ -86,6 +86,8 @@ def test_attention_alone() -> None:
     )
     quoted = re.findall(r"([\d.]+)(?: and ([\d.]+))? times", found)
     (forward, _), (both, _), of_table = quoted
+    (flex,) = re.findall(r"with FlexAttention: ([\d. and]+)\)", found)
+    assert flex == found_text("attention", "TAPE, flex")
     assert f"{forward} and {both}" == found_text("attention", "TAPE, sdpa")
     assert " and ".join(of_table) == found_text("attention", "distance table, flex")
     # The verdict names which is slower, in training, decoding and attention alone.

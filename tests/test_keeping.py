@@ -75,6 +75,18 @@ def test_a_damaged_model_is_made_again(damage: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.slow
+def test_a_model_that_starts_from_a_trained_one(capsys: pytest.CaptureFixture[str]) -> None:
+    adapted = [*FLIPFLOP, "--from", "rope", "--adapt.steps", "1"]
+    assert main(adapted) == 0
+    assert main(["checkpoint", str(run_folder()), "saved"]) == 0
+    assert 'from_pretrained("saved", trust_remote_code=True)' in capsys.readouterr().out
+    checkpoint = open_checkpoint("saved")
+    assert checkpoint.encoding == "tape"
+    assert checkpoint.load().encoding.made_from == "tape"
+    assert "its outputs may differ" not in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_a_model_for_each_subset(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["run", "--encoding", "rope", "--task", "copying:samples=5", *TINY]
     assert main([*command, "--subsets", "copy", "reverse"]) == 0

@@ -38,7 +38,7 @@ def find_fault(plugin: Plugin, longest: int = LONG, layers: int = CONFIG.layers)
     earlier texts or weights, on later tokens, on their number, on other rows of a batch, or on the
     use of a cache. Of shipped encodings, only the layers are tested. If torch draws random numbers
     in evaluation, outputs are compared after a seed, and only for later tokens. Outputs with other
-    random numbers cannot be compared, which a warning says.
+    random numbers cannot be compared. Warnings say so, and what the comparison found.
 
     Args:
         plugin: the encoding.
@@ -132,15 +132,23 @@ def _find_leak(subject: Subject, label: str) -> str | None:
         return None
     if not _is_finite(subject):
         return None
-    leak = find_memory(subject) or causal(subject)
-    random = find_randomness(subject)
-    if random and subject.longest == LENGTH:
-        warn(f"{label}: outputs in evaluation are random, as with a dropout that is always active")
-    if not leak and not random:
-        leak = _find_dependence_on_length(subject) or rows(subject)
+    leak = find_memory(subject)
+    random = not leak and find_randomness(subject)
+    if random:
+        if subject.longest == LENGTH:  # once
+            _warn_of_randomness(subject, label)
+        return None
+    leak = leak or causal(subject) or _find_dependence_on_length(subject) or rows(subject)
     if leak:
         return f"its results would be wrong: {leak}; see pe-bench check"
-    return None if random else _find_wrong_cache(subject)
+    return _find_wrong_cache(subject)
+
+
+def _warn_of_randomness(subject: Subject, label: str) -> None:
+    warn(f"{label}: outputs in evaluation are random, as with a dropout that is always active")
+    leak = causal(subject)  # each pass after a seed
+    if leak:
+        warn(f"{label}: {leak}, unless later tokens change the number of random draws")
 
 
 def _find_wrong_cache(subject: Subject) -> str | None:

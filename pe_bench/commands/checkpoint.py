@@ -34,8 +34,9 @@ def main(values: Values) -> int:
     more = ""
     if (options.folder / MODELING).exists():
         more = ", trust_remote_code=True"
-        if not names_only_shipped(record.encoding):
-            more += f', encoding_spec="path/to/{record.encoding}"'
+        spec = (record.adaptation or {}).get("encoding", record.encoding)
+        if not names_only_shipped(spec):
+            more += f', encoding_spec="path/to/{spec}"'
     info(f'AutoModelForCausalLM.from_pretrained("{options.folder}"{more})')
     return 0
 

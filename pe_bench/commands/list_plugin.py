@@ -28,7 +28,7 @@ MODEL = ("layers", "width", "heads", "mlp_width")
 
 def show_plugin(kind: Kind, where: str) -> str:
     """Return the description of a plugin: docstring, options, and facts or presets."""
-    plugin = plugins.load(kind, where)
+    plugin = plugins.load(kind, where, complete=False)
     parts = [f"{plugin.label}: {catalogue.describe_file(plugin.file)}"]
     parts.append(inspect.cleandoc(plugin.cls.__doc__ or ""))
     parts += _inherited(plugin.cls)

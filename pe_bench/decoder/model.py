@@ -210,7 +210,13 @@ class Decoder(nn.Module):
         weights: list[Tensor] | None = None,
     ) -> Tensor:
         check_pass(self.encoding, tokens, cache)
-        x = self.embed_tokens(tokens)  # (B, T, C)
+        try:
+            x = self.embed_tokens(tokens)  # (B, T, C)
+        except IndexError:  # on the CPU
+            raise InputError(
+                f"tokens have ids from {tokens.min()} to {tokens.max()}, but must be 0 to "
+                f"{self.config.vocab_size - 1}"
+            ) from None
         if self.config.block.embedding_scale != 1:  # rounded to the dtype, as in transformers
             x = x * x.new_tensor(self.config.block.embedding_scale)
         of_kinds = begin_positions(self.encoding, tokens, cache, positions, final_lengths)

@@ -212,7 +212,7 @@ def make_config(model: ModelConfig, encoding: Plugin) -> dict[str, Any]:
         "max_position_embeddings": model.train_length,
     }
     facts = {name: value for name, value in asdict(model).items() if name in FACTS}
-    facts |= {"encoding": encoding.label, "encoding_version": encoding.version}
+    facts |= {"encoding": encoding.spec, "encoding_version": encoding.version}
     facts |= {"qkv_bias": model.qkv_bias, "qk_norm": model.qk_norm}
     if model.block != BlockConfig():
         facts["block"] = asdict(model.block)

@@ -135,7 +135,7 @@ def kinds_of(where: str) -> list[Kind]:
     return found
 
 
-def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
+def load(kind: Kind, spec: str, preset: str = "", *, complete: bool = True) -> Plugin:
     """Return the plugin that a spec names, imported, with its options.
 
     Args:
@@ -143,6 +143,7 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
         spec: "name", "path/to/file.py" or "path/to/folder/", each with or without
             ":key=value,key=value".
         preset: preset of a task; its options replace the constructor's defaults.
+        complete: whether every option without a default needs a value.
 
     Raises:
         InputError: unknown name or option, a value or class attribute of the wrong type, or an
@@ -172,7 +173,8 @@ def load(kind: Kind, spec: str, preset: str = "") -> Plugin:
                 )
         defaults |= of_preset
     every = {**defaults, **options}
-    if kind == "encoding" or has_preset:  # a preset may give what the constructor requires
+    # A preset may give what the constructor requires.
+    if complete and (kind == "encoding" or has_preset):
         check_required(where, cls, every)
     changed = {}
     shown = []

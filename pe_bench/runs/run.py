@@ -22,6 +22,7 @@ from pe_bench.results.row_checks import check_rows
 from pe_bench.runs.distributed import Ranks
 from pe_bench.runs.evaluation import evaluate
 from pe_bench.runs.failures import Failures, FirstStepFailure, SharedFailure
+from pe_bench.runs.initial_weights import Adapted
 from pe_bench.runs.outcome import Busy, Outcome, ProcessDied
 from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask, others_start_from
@@ -312,6 +313,8 @@ class Run:
     def _keep(self, model: Decoder, subset: str | None) -> None:
         folder = model_folder(self.folder, subset)
         encoding = with_choice(self.encoding, self.phases.choose(self.resolved, subset))
+        if isinstance(encoding, Adapted):
+            encoding = encoding.encoding
         keep(model, folder, encoding, self.resolved.task.vocabulary)
 
     def _drop_weights(self, models: Mapping[str, str]) -> None:

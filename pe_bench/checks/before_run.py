@@ -1,6 +1,6 @@
 """A test of a user's encoding before each run, for faults that a run would not notice."""
 
-from dataclasses import replace
+from contextlib import suppress
 
 import torch
 from torch import nn
@@ -50,11 +50,14 @@ def find_fault(plugin: Plugin, longest: int = LONG, layers: int = CONFIG.layers)
     try:
         with torch.random.fork_rng(devices=[]), keeping_torch_settings("the encoding"):
             for length in dict.fromkeys((LENGTH, min(max(longest, LENGTH), LONGEST))):
-                subject = Subject(plugin.make, longest=length, tolerance=TOLERANCE)
-                try:
-                    fault = _find_in_small_model(subject, plugin.label)
-                except CRASHES:
-                    fault = _find_in_model_of_run(replace(subject, layers=layers), plugin.label)
+                fault = None
+                for count in dict.fromkeys((CONFIG.layers, layers)):
+                    subject = Subject(
+                        plugin.make, longest=length, tolerance=TOLERANCE, layers=count
+                    )
+                    with suppress(*CRASHES):  # the run reports a crash in its own model
+                        fault = _find_in_small_model(subject, plugin.label)
+                        break
                 if fault:
                     return fault
     except ChangedTorch as error:
@@ -75,13 +78,6 @@ def _find_in_small_model(subject: Subject, label: str) -> str | None:
             )
     except FaultyPlugin as error:
         return str(error)
-
-
-def _find_in_model_of_run(subject: Subject, label: str) -> str | None:
-    try:
-        return _find_in_small_model(subject, label)
-    except CRASHES:  # the run reports a crash in its own model
-        return None
 
 
 def _all_shipped(model: nn.Module) -> bool:

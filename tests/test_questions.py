@@ -72,12 +72,16 @@ def test_comparisons_without_runs_count_in_the_correction(results: Path) -> None
 def test_what_cannot_be_answered_is_named(results: Path) -> None:
     put(results, "one", "late", [1.0, 2.0])
     put(results, "one", "apart", [1.0, 2.0], first_seed=7)
+    put(results, "one", "half", [1.0, 2.0])
+    put(results, "two", "half", [1.0, 2.0], first_seed=2)
     tables = read_tables(results)
     for question, said in (
         (Question("tape", "late", ("two",)), "no score of late."),
         (Question("tape", "apart", ("one",)), "no seed in common"),
         (Question("tape", "rope", ("four",)), "four: no scores of tape and rope."),
-        (Question("tape", "late"), "tape and late do not have several tasks in common."),
+        (Question("tape", "late"), "tape and late have only one in common, so there is no mean"),
+        (Question("tape", "apart"), "tape and apart have no task in common."),
+        (Question("tape", "half"), "a seed in common in all of them."),
         (
             Question("tape", "ropes", ("one",)),
             "no results of ropes (did you mean 'rope'?).",

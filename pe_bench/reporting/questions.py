@@ -120,7 +120,7 @@ def answer(tables: Sequence[Table], questions: Sequence[Question]) -> Answers:
         mean = mean_of(shared, found)
         if mean is None:
             missing += 1
-            left_out.append(f"{first} and {second} do not have several tasks in common.")
+            left_out.append(_explain_missing_mean(shared, first, second))
         else:
             asked.append((mean, first, second))
             on.append(None)
@@ -144,6 +144,22 @@ def _distinct(questions: Sequence[Question]) -> list[tuple[str, str, str]]:
         for task in question.task or ("",):
             found.setdefault((pair, task), (question.first, question.second, task))
     return list(found.values())
+
+
+def _explain_missing_mean(shared: Sequence[Table], first: str, second: str) -> str:
+    """Return why there is no mean over the tables in which two encodings have scores."""
+    tasks = sorted({table.about.task for table in shared})
+    if not tasks:
+        return f"{first} and {second} have no task in common."
+    if len(tasks) == 1:
+        return (
+            f"{first} and {second} have only {tasks[0]} in common, so there is no mean over tasks: "
+            "ask about this task."
+        )
+    return (
+        f"{first} and {second} have no mean over tasks: it needs two tasks on a fixed scale, one "
+        "table of each, and a seed in common in all of them."
+    )
 
 
 def find_unknown(tables: Sequence[Table], questions: Sequence[Question]) -> list[str]:

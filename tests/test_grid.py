@@ -48,6 +48,7 @@ from pe_bench.results.store import key_of
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Busy, Outcome
+from pe_bench.runs.phases import Start
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.run import Run
 from pe_bench.system import console
@@ -226,16 +227,18 @@ def test_work_that_runs_share_counts_once(tmp_path: Path) -> None:
         run.resolved.digest = lambda: search
 
         def checkpoint(*given: Any) -> Path:
-            assert before and given == (run.resolved.start, None, 5, before)
+            assert before and given == (run.resolved.start, "part", 5, before)
             return tmp_path / start
 
+        earlier_phases: Any = SimpleNamespace(
+            encoding=run.encoding,
+            checkpoint=checkpoint,
+            find_choice=lambda task, subset: before or None,
+        )
         run.phases = SimpleNamespace(
             find_choice=lambda task, subset: chosen or None,
-            start_phases=SimpleNamespace(
-                encoding=run.encoding,
-                checkpoint=checkpoint,
-                find_choice=lambda task, subset: before or None,
-            ),
+            start_phases=earlier_phases,
+            find_start=lambda task, subset: Start(earlier_phases, task.start, "part"),
         )
         return run
 
@@ -247,7 +250,8 @@ def test_work_that_runs_share_counts_once(tmp_path: Path) -> None:
         (make_run("a", "two"), 5 + 7),
         (make_run("b", "two"), 5 + search),
         (make_run("c", "there", "a rate"), 5),
-        (make_run("c", "three", "a rate", before=""), 5 + 7),  # nor a search there
+        (make_run("c", "three", "a rate", before=""), 5 + 7 + 6 * 7),  # and a search there
+        (make_run("c", "three", "a rate", before=""), 5),
     ]
     runs, seconds = zip(*expected, strict=True)
     for _ in range(2):

@@ -22,12 +22,14 @@ from pe_bench.runs.failures import FirstStepFailure, SharedFailure
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.phases import Phases
 from pe_bench.runs.rate_search import Search
+from pe_bench.runs.rerun import _write_choices
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.run import Run
-from pe_bench.runs.run_record import make_record
+from pe_bench.runs.run_record import find_pretraining, make_record
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system.cache_entries import OF, START
 from pe_bench.system.time_limit import TimeLimit
+from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.process_group import ProcessGroup, Strategy
 from pe_bench.train.training_result import TrainingResult
 from pe_bench.train.training_setup import Training
@@ -201,8 +203,47 @@ def test_a_later_phase_has_the_value_of_the_earlier_one(
     monkeypatch.setattr(Search, "choose", choose)
     run = planned(tmp_path, "mqar", tune=Tuning((0.25, 0.5)))
     task = replace(run.resolved, start=run.resolved if later else None)
-    assert run.phases._run_search(run.phases._search_of(task), "part") == CHOICE
+    assert run.phases._run_search(run.phases.search_of(task), "part") == CHOICE
     assert asked == [("part", "of mqar None" if later else None)]
+
+
+def test_an_adapted_encoding_starts_from_the_search_for_its_own_subset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search, the cost and the record of the origin are those of the model for the subset."""
+    searched: list[tuple[str, Any]] = []
+
+    def choose(self: Search, subset: Any, *_: Any, **__: Any) -> Candidate:
+        searched.append((self.encoding.label, subset))
+        return CHOICE
+
+    monkeypatch.setattr(Search, "choose", choose)
+    tuning = Tuning((0.25, 0.5))
+    run = planned(tmp_path, origin="rope", tune=tuning, adapt={"steps": 4, "lr": 0.01})
+    phases, origin = run.phases, run.phases.start_phases
+    phases._run_search(phases.search_of(run.resolved), "reverse")
+    label = phases.encoding.label
+    assert searched == [("rope", "reverse"), (label, "reverse")] and label != "rope"
+    assert run.resolved.start is not None
+    tuning_of = {}
+    for part, encoding in (("task", label), ("start", "rope")):
+        rates = dict.fromkeys(("copy", "reverse"), CHOICE.lr)
+        about = {"task": "copying", "encoding": encoding, "encoding_version": "1"}
+        tuning_of[part] = {**about, "lr": rates, "tried": []}
+    _write_choices(replace(make_record("done", run.resolved, phases, 3, 0), tuning=tuning_of), run)
+    for number, subset in enumerate(("copy", "reverse"), 1):
+        start = phases.find_start(run.resolved, subset)
+        assert start == (origin, run.resolved.start, subset)
+        rate = Candidate(CHOICE.lr)
+        folder = origin.checkpoint(run.resolved.start, subset, 3, rate)
+        trained = replace(TRAINED, steps=number, seconds=10.0 * number)
+        store = CheckpointStore(folder, origin.identity(run.resolved.start, subset, 3, rate))
+        store.save_final(torch.nn.Linear(1, 1), trained)
+    found = make_record("done", run.resolved, phases, 3, 0).tuning
+    assert found is not None
+    assert [found[part]["encoding"] for part in tuning_of] == [label, "rope"]
+    cost = find_pretraining(run.resolved, phases, 3)
+    assert cost is not None and (cost["steps"], cost["seconds"], "loss" in cost) == (3, 30, False)
 
 
 def test_each_subset_has_its_own_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

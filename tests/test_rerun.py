@@ -497,7 +497,8 @@ def test_committed_runs_can_be_repeated(tmp_path: Path) -> None:
             continue
         repeated += 1
         assert task.digest() == run.settings_digest
-        rerun._write_choices(run, task, encoding, tmp_path)
+        again = Run(task, encoding, run.seed, tmp_path / "results", "cpu", "fp32")
+        rerun._write_choices(run, again)
         identity = task.digest(encoding.label, encoding.version)
         (path,) = (tmp_path / "results" / "tuning" / run.task).glob("*.json")
         assert path.stem == f"{slug(run.encoding)}-{identity}"

@@ -15,8 +15,8 @@ from pe_bench.results.identity import without_defaults
 from pe_bench.results.layout import EXPORTED, RECORD, find_recorded
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import latest_copies, records_of_export
+from pe_bench.runs.phases import Start
 from pe_bench.runs.rate_search import TRAININGS
-from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.run import Run, pending_search_key
 from pe_bench.system import environment
 from pe_bench.system.files import LARGEST, read_regular
@@ -190,12 +190,17 @@ def _with_shared(run: Run, parts: Parts, counted: set[Hashable]) -> float:
             added.
     """
     seconds = parts.alone
-    resolved = run.resolved
-    if resolved.start:
-        shared = (run.phases.start_phases.encoding.label, resolved.start.digest(), run.seed)
-        if shared not in counted and not _is_trained(run, resolved.start):
+    start = run.resolved.start
+    if start:
+        label = run.phases.start_phases.encoding.label
+        shared = (label, start.digest(), run.seed)
+        if shared not in counted and not _is_trained(run):
             seconds += parts.start
         counted.add(shared)
+        start_search = ("search", label, start.digest())
+        if start_search not in counted and not _is_start_chosen(run):
+            seconds += TRAININGS * parts.start
+        counted.add(start_search)
     search = pending_search_key(run)
     if search is not None and search not in counted:
         seconds += parts.search
@@ -203,11 +208,29 @@ def _with_shared(run: Run, parts: Parts, counted: set[Hashable]) -> float:
     return seconds
 
 
-def _is_trained(run: Run, start: ResolvedTask) -> bool:
-    """Return whether the model that a run starts from exists. No search for a rate is started."""
-    phases = run.phases.start_phases
-    choice = phases.find_choice(start, None)
-    return choice is not None and phases.checkpoint(start, None, run.seed, choice).is_dir()
+def _is_trained(run: Run) -> bool:
+    """Return whether all models that a run starts from exist. No search for a rate is started."""
+    for start in _find_starts(run):
+        choice = start.phases.find_choice(start.task, start.subset)
+        if choice is None:
+            return False
+        if not start.phases.checkpoint(start.task, start.subset, run.seed, choice).is_dir():
+            return False
+    return True
+
+
+def _is_start_chosen(run: Run) -> bool:
+    """Return whether the learning rates of all models that a run starts from are known."""
+    for start in _find_starts(run):
+        if start.phases.find_choice(start.task, start.subset) is None:
+            return False
+    return True
+
+
+def _find_starts(run: Run) -> list[Start]:
+    """Return what the models of a run start from, one element per model."""
+    found = [run.phases.find_start(run.resolved, subset) for subset in run.resolved.model_subsets]
+    return [start for start in found if start is not None]
 
 
 def find_records(*folders: Path) -> list[RunRecord]:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -38,6 +38,20 @@ from pe_bench.train.loggers import FOLDER, LoggerName, open_logger
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
 from pe_bench.train.training_result import TrainingResult
 from pe_bench.train.training_setup import Training
+
+
+class Start(NamedTuple):
+    """What a phase starts from: the last model of an earlier phase.
+
+    Attributes:
+        phases: training phases of the encoding of that model.
+        task: task of the earlier phase.
+        subset: subset that the earlier phase trains for; None: all subsets.
+    """
+
+    phases: "Phases"
+    task: ResolvedTask
+    subset: str | None
 
 
 @dataclass(frozen=True)
@@ -183,13 +197,17 @@ class Phases:
             return replace(self, encoding=self.encoding.origin)
         return self
 
-    def start_task(self, task: ResolvedTask) -> ResolvedTask | None:
-        """Return the task of the earlier phase; None: none, or a checkpoint replaces it."""
-        return None if self.encoding.starts_from_checkpoint else task.start
+    def find_start(self, task: ResolvedTask, subset: str | None) -> Start | None:
+        """Return what a phase starts from; None: it has no earlier phase, or starts from a file.
 
-    def start_subset(self, subset: str | None) -> str | None:
-        """Return the subset of the model to start from: only adapted encodings have one."""
-        return subset if isinstance(self.encoding, Adapted) else None
+        An adapted encoding starts from the origin's model for the same subset. Any other encoding
+        starts from a model for all subsets.
+        """
+        if task.start is None or self.encoding.starts_from_checkpoint:
+            return None
+        if isinstance(self.encoding, Adapted):
+            return Start(self.start_phases, task.start, subset)
+        return Start(self, task.start, None)
 
     def _store(self, folder: Path, identity: str, task: ResolvedTask) -> CheckpointStore:
         """Return the checkpoint files of a phase."""
@@ -205,12 +223,12 @@ class Phases:
 
         None: no earlier phase is trained.
         """
-        start = self.start_task(task)
+        start = self.find_start(task, subset)
         if start is None:
             return None
 
         def weights() -> Mapping[str, Tensor]:
-            start_model, _ = self.start_phases.train(start, self.start_subset(subset), seed)
+            start_model, _ = start.phases.train(start.task, start.subset, seed)
             if not isinstance(self.encoding, Adapted):
                 return start_model.state_dict()
             return copy_shared_weights(model, start_model.state_dict(), self.encoding)
@@ -219,12 +237,11 @@ class Phases:
 
     def _mark_start(self, task: ResolvedTask, subset: str | None, seed: int) -> None:
         """Mark the checkpoint that a phase starts from: records of runs name it, so it is kept."""
-        start = self.start_task(task)
+        start = self.find_start(task, subset)
         if start is None:
             return
-        subset = self.start_subset(subset)
-        choice = self.start_phases.choose(start, subset)
-        folder = self.start_phases.checkpoint(start, subset, seed, choice)
+        choice = start.phases.choose(start.task, start.subset)
+        folder = start.phases.checkpoint(start.task, start.subset, seed, choice)
         with contextlib.suppress(OSError):  # the cache may be read-only
             folder.mkdir(parents=True, exist_ok=True)
             (folder / START).touch()
@@ -271,7 +288,7 @@ class Phases:
         known = self.find_choice(task, subset)
         if known is not None:
             return known
-        search = self._search_of(task)
+        search = self.search_of(task)
         name = slug(f"{search.path.stem}-{subset or ''}")
         lock = task.task.context.cache / "tuning" / f"{name}.lock"
         with saving(lock.parent):
@@ -283,31 +300,32 @@ class Phases:
         """Return learning rate and option value of a phase; None: the search has not finished."""
         if task.tuning is None:
             return Candidate(task.train.lr)
-        return self._search_of(task).find_choice(subset)
+        return self.search_of(task).find_choice(subset)
 
     def read_search(self, task: ResolvedTask) -> dict[str, Any] | None:
         """Return the trials and the choices for a task; None without tuning."""
-        content = self._search_of(task).read() if task.tuning else {}
+        content = self.search_of(task).read() if task.tuning else {}
         return content or None
 
-    def _search_of(self, task: ResolvedTask) -> Search:
+    def search_of(self, task: ResolvedTask) -> Search:
+        """Return the search for a task, with `task.tuning` as its options."""
         identity = task.digest(self.encoding.label, self.encoding.version)
         path = tuning_path(self.results, task.label, self.encoding.label, identity)
         return Search(task, self.encoding, path)
 
     def _run_search(self, search: Search, subset: str | None) -> Candidate:
         """Return the choice of a search after its trials; the caller holds the lock."""
-        # A later phase keeps the option value of the start.
-        start_choice = Candidate(0.0)
-        if search.task.start is not None:
-            start_choice = self.start_phases.choose(search.task.start, None)
+        start = self.find_start(search.task, subset)
+        value = None
+        if start is not None:  # a later phase keeps the option value of the earlier one
+            value = start.phases.choose(start.task, start.subset).value
         values = values_to_try(self.encoding, search.task)
 
         def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:
             return self._try_candidate(search.task, subset, candidate, seed, best)
 
         try:
-            best = search.choose(subset, values, attempt, default=start_choice.value)
+            best = search.choose(subset, values, attempt, default=value)
         except FloatingPointError as error:
             if subset is None:
                 raise SharedFailure from error

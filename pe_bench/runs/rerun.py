@@ -11,7 +11,7 @@ import torch
 
 from pe_bench.errors import InputError
 from pe_bench.registry.plugins import Plugin
-from pe_bench.results.identity import flatten_settings, tuning_path
+from pe_bench.results.identity import flatten_settings
 from pe_bench.results.record import RunRecord
 from pe_bench.results.run_comparison import differing_rows, rows_by_key
 from pe_bench.results.store import read_record
@@ -95,8 +95,8 @@ def repeat(
     if device == "cpu" and threads and threads <= (os.cpu_count() or 1):
         torch.set_num_threads(threads)  # the number of threads changes the order of sums
     task, encoding = rebuild(record, scratch, moved)
-    _write_choices(record, task, encoding, scratch)
     run = Run(task, encoding, record.seed, scratch / "results", device, task.settings["precision"])
+    _write_choices(record, run)
     info(f"{run.title}: again, in {scratch}")
     outcome = run.execute()
     now = environment.describe(device)
@@ -140,14 +140,16 @@ def _check_repeatable(record: RunRecord) -> None:
         )
 
 
-def _write_choices(record: RunRecord, task: ResolvedTask, encoding: Plugin, scratch: Path) -> None:
+def _write_choices(record: RunRecord, run: Run) -> None:
     """Write the recorded learning rates where the run looks for them, so that none is searched."""
-    for name, one in (("task", task), ("start", task.start)):
-        content = (record.tuning or {}).get(name)
-        if content and one is not None:
-            identity = one.digest(encoding.label, encoding.version)
-            path = tuning_path(scratch / "results", one.label, encoding.label, identity)
-            write_sealed(path, content, owner=path.stem)
+    tuning = record.tuning or {}
+    for name, phases, task in (
+        ("task", run.phases, run.resolved),
+        ("start", run.phases.start_phases, run.resolved.start),
+    ):
+        if name in tuning and task is not None:
+            path = phases.search_of(task).path
+            write_sealed(path, tuning[name], owner=path.stem)
 
 
 def _changed_numbers(before: RunRecord, now: RunRecord) -> tuple[int, list[Number]]:

@@ -13,7 +13,7 @@ from pe_bench.results.record import RunRecord, RunStatus
 from pe_bench.runs.declared import declared_fields
 from pe_bench.runs.describe import describe_encoding, describe_task
 from pe_bench.runs.initial_weights import Adapted, Pretrained
-from pe_bench.runs.phases import Phases
+from pe_bench.runs.phases import Phases, Start
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.sources import find_user_paths
 from pe_bench.system import environment
@@ -114,9 +114,26 @@ def describe_costs(costs: Mapping[str, Mapping[str, Any]], *, each_subset: bool)
 
 
 def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[str, Any] | None:
-    """Return the cost of the phase that the task starts from."""
-    trained = _load_start_result(resolved, phases, None, seed)
-    return trained.cost() if trained else None
+    """Return the cost of the phase that the task starts from.
+
+    If each model of the run starts from a different one, the result is the total of their costs,
+    without a loss.
+    """
+    found: dict[str | None, TrainingResult] = {}  # by the subset of the earlier phase
+    for subset in resolved.model_subsets:
+        start = phases.find_start(resolved, subset)
+        trained = _load_start_result(start, seed) if start else None
+        if start and trained:
+            found[start.subset] = trained
+    results = list(found.values())
+    if len(results) <= 1:
+        return results[0].cost() if results else None
+    return {
+        "steps": sum(trained.steps for trained in results),
+        "tokens": sum(trained.tokens for trained in results),
+        "seconds": sum(trained.seconds for trained in results),
+        "peak_memory_bytes": max(trained.peak_memory_bytes for trained in results),
+    }
 
 
 def find_curves(
@@ -132,27 +149,22 @@ def find_curves(
         trained: result of the model's last phase, called "task" in the keys. The phase that it
             starts from is called "start".
     """
-    start_subset = phases.start_subset(subset)
-    start = _load_start_result(resolved, phases, start_subset, seed)
     curves: dict[Key, LearningCurve] = {}
-    if start and start.curve:
-        curves["start", start_subset or ""] = start.curve
+    start = phases.find_start(resolved, subset)
+    start_result = _load_start_result(start, seed) if start else None
+    if start and start_result and start_result.curve:
+        curves["start", start.subset or ""] = start_result.curve
     if trained.curve:
         curves["task", subset or ""] = trained.curve
     return curves
 
 
-def _load_start_result(
-    resolved: ResolvedTask, phases: Phases, subset: str | None, seed: int
-) -> TrainingResult | None:
-    """Load the result of the training that a task, or a subset of it, starts from."""
-    start = phases.start_task(resolved)
-    if start is None:
-        return None
-    phases = phases.start_phases
-    choice = phases.choose(start, subset)
-    identity = phases.identity(start, subset, seed, choice)
-    return CheckpointStore(phases.checkpoint(start, subset, seed, choice), identity).load_result()
+def _load_start_result(start: Start, seed: int) -> TrainingResult | None:
+    """Load the result of the training that a phase starts from."""
+    phases, task, subset = start
+    choice = phases.choose(task, subset)
+    identity = phases.identity(task, subset, seed, choice)
+    return CheckpointStore(phases.checkpoint(task, subset, seed, choice), identity).load_result()
 
 
 def _find_adaptation(encoding: Plugin) -> dict[str, Any] | None:
@@ -176,8 +188,11 @@ def _find_adaptation(encoding: Plugin) -> dict[str, Any] | None:
 def _find_tuning(resolved: ResolvedTask, phases: Phases) -> dict[str, Any] | None:
     """Return the chosen learning rates of the task and of the phase that it starts from."""
     found = {}
-    for name, task in (("task", resolved), ("start", resolved.start)):
-        search = phases.read_search(task) if task else None
+    search = phases.read_search(resolved)
+    if search:
+        found["task"] = search
+    if resolved.start is not None:
+        search = phases.start_phases.read_search(resolved.start)
         if search:
-            found[name] = search
+            found["start"] = search
     return found or None

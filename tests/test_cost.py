@@ -492,6 +492,8 @@ def test_options_change_the_phase_that_they_are_for() -> None:
     for phase in (start, fine_tuning):
         shape = phase.model
         assert (shape.layers, shape.vocab_size, shape.train_length) == (3, 4096, 96)
+    with pytest.raises(InputError, match=r"^pretrain\.lr must not be negative"):
+        find_phases(replace(options, pretrain={"lr": -1.0}), "scrolls")
 
 
 @pytest.mark.slow

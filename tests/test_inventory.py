@@ -82,6 +82,9 @@ def test_every_run_has_a_state(folder: Path) -> None:
     assert states(folder) == STATES
     with FileLock(folder / "runs/lm/fox/seed0-12345678/lock"):
         assert states(folder)["fox"] == ["running"]
+    (failed,) = (folder / "runs/lm/nope").iterdir()
+    with FileLock(failed / "lock"):  # it is executed again
+        assert states(folder)["nope"] == ["running"]
 
 
 def test_an_edit_that_is_taken_back_makes_the_other_run_stale(tmp_path: Path) -> None:

@@ -154,7 +154,10 @@ def test_what_has_failed_comes_along_until_it_is_done(
     toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     toy("--results", "a", fail="b")
+    (failed,) = Path("a").rglob("run.json")
+    (failed.parent / "executing").touch()  # as if another process executed it again
     assert merge(Path("a"), to=Path("there")) == 0
+    assert not list(Path("there").rglob("executing"))
     assert "0 copied, 0 already exist, 1 copied without results (failed)" in capsys.readouterr().out
     assert [run.status for run in read_records(Path("there"))] == ["failed"]
     toy("--results", "b")

@@ -80,6 +80,26 @@ ERRORS = Metric("errors", "%", higher_is_better=False)
 
 
 @pytest.mark.parametrize(
+    ("unit", "values", "limited"),
+    [("points", (240.0, 260.0), False), ("%", (99.0, 95.0), True), ("%", (1.0, 5.0), True)],
+)
+def test_intervals_end_where_the_metric_of_the_task_ends(
+    tmp_path: Path, unit: str, values: tuple[float, float], limited: bool
+) -> None:
+    """A metric of the task comes before a known one of the same name."""
+    metrics = {name: Metric("score", unit, higher_is_better=True) for name in ("f1", "own")}
+    for name in metrics:
+        for seed, value in enumerate(values):
+            row = replace(SCORE, metric=name, value=value)
+            headline = Headline(name, "all")
+            put(tmp_path / name, "rope", [row], seed, headline=headline, metrics=metrics)
+        (table,) = read_tables(tmp_path / name)
+        low, high = table.scores[["ci_low", "ci_high"]].iloc[0]
+        assert low < sum(values) / 2 < high
+        assert (low >= 0 and high <= 100) == limited
+
+
+@pytest.mark.parametrize(
     ("metric", "baseline", "limits"),
     [
         ("f1", 20.0, (20.0, 100.0)),

@@ -11,7 +11,7 @@ from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import Kind, trusting_only
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.results.identity import describe_change, settings_of_phases
-from pe_bench.results.layout import RECORD, RUNS
+from pe_bench.results.layout import RECORD, RUN_LOCK, RUNS
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import key_of, read_record
 from pe_bench.system.locks import is_held
@@ -71,10 +71,11 @@ def _describe(
     versions: "Versions",
     counted: Mapping[tuple[str, str, int], RunRecord],
 ) -> FoundRun:
-    if record is None:
-        lock = folder / "lock"
+    if record is None or record.status != "done":
+        lock = folder / RUN_LOCK
         if lock.exists() and is_held(lock):
             return FoundRun(folder, "running")
+    if record is None:
         return FoundRun(folder, "unfinished", "the same pe-bench run continues from here")
     reason = (record.reason or "").partition("\n")[0]
     if record.status != "done":

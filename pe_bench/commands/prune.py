@@ -11,6 +11,7 @@ from pe_bench.commands.status import list_runs
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError
 from pe_bench.option_table import argument, option
+from pe_bench.results.layout import RUN_LOCK
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import saving
 from pe_bench.system.locks import hold
@@ -53,7 +54,7 @@ def _remove(folder: Path) -> bool:
     """Remove the folder of a run and empty parent folders; False: a process works on it."""
     with saving(folder):
         try:
-            with hold(folder / "lock", timeout=0):
+            with hold(folder / RUN_LOCK, timeout=0):
                 shutil.rmtree(folder)
         except Timeout:
             return False

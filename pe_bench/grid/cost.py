@@ -10,7 +10,13 @@ from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.memory import BYTES_PER_PARAMETER
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.resolve import ResolvedTask, find_start, preset_of, resolve
+from pe_bench.runs.resolve import (
+    ResolvedTask,
+    find_start,
+    preset_of,
+    resolve,
+    train_config_of,
+)
 from pe_bench.runs.run import Run
 from pe_bench.system.console import show_duration
 from pe_bench.system.files import cache_folder
@@ -125,7 +131,7 @@ def find_phases(options: RunOptions, spec: str) -> list[TrainingShape]:
     start = find_start(options, plugin, preset)
     if start is None and preset.tokenizer == BYTES:
         return phases_of(resolve(options, spec))
-    train = replace(preset.train, **options.train)
+    train = train_config_of(options, plugin, preset)
     if start is None:
         model = (preset.model or ModelConfig()).changed(**options.model)
         words = vocab_size_of(options.tokenizer or preset.tokenizer)

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import sleep
 
@@ -24,6 +24,7 @@ from pe_bench.grid.plan import make_plan
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.shard import Shard
 from pe_bench.grid.spec import GridSpec
+from pe_bench.results.layout import RUN_LOCK
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import key_of
 from pe_bench.runs.outcome import Busy, Outcome
@@ -127,7 +128,7 @@ class PreparedGrid:
         for planned, outcome in executor.run(runs, display):
             if outcome is None:
                 display.pass_over(planned.run)
-                tell_holder(planned.run.folder / "lock")
+                tell_holder(planned.run.folder / RUN_LOCK)
                 busy.append(planned)
             else:
                 display.end(planned.run, outcome)
@@ -273,19 +274,14 @@ def _check_fsdp_weights(runs: Sequence[PlannedRun]) -> None:
             )
 
 
-@contextlib.contextmanager
-def _display(estimates: dict[str, float | None], parallel_runs: int | None) -> Iterator[Display]:
+def _display(estimates: dict[str, float | None], parallel_runs: int | None) -> Display:
     """Return the display for a terminal, or for a log."""
     parallel_runs = parallel_runs or len(estimates)
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        with Display(estimates, parallel_runs) as display:
-            yield display
-        return
-    try:
-        from pe_bench.grid.live import LiveDisplay
-    except ImportError:
-        warn("plain lines only: rich is not installed, run pip install rich")
-        yield Display(estimates, parallel_runs)
-        return
-    with LiveDisplay(estimates, parallel_runs) as display:
-        yield display
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        try:
+            from pe_bench.grid.live import LiveDisplay
+
+            return LiveDisplay(estimates, parallel_runs)
+        except ImportError:
+            warn("plain lines only: rich is not installed, run pip install rich")
+    return Display(estimates, parallel_runs)

@@ -73,4 +73,4 @@ def add_degradation(rows: pd.DataFrame, records: Sequence[RunRecord]) -> pd.Data
 
 
 def _describe_score(record: RunRecord, column: Column) -> Metric:
-    return record.metrics.get(column.metric) or describe_metric(column.metric)
+    return describe_metric(column.metric, record.metrics)

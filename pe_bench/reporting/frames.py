@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from pe_bench.results.row_files import read_lines
 from pe_bench.results.run_data import read_run_curves, read_run_lines, rows_path
 from pe_bench.results.store import key_of, latest_copies
 from pe_bench.stats.significance import student_quantile
+from pe_bench.system.text import plugin_name
 
 # Columns that identify a number within a run.
 NUMBER = ["subset", "length", "second_axis", "metric", "status"]
@@ -146,7 +147,7 @@ def _find_metrics(record: RunRecord, lines: Sequence[Sequence[str]]) -> list[Met
     """Return the metric of each row of a run."""
     column = CSV_COLUMNS.index("metric")
     names = {line[column] for line in lines}
-    metrics = {name: record.metrics.get(name) or describe_metric(name) for name in names}
+    metrics = {name: describe_metric(name, record.metrics) for name in names}
     return [metrics[line[column]] for line in lines]
 
 
@@ -202,14 +203,16 @@ def describe_left_out(
 
     Args:
         records: all records; damaged ones are reported when they are read.
-        encodings, tasks: only those of these encodings and tasks; empty: all.
+        encodings: only those of these encodings; empty: all.
+        tasks: only those of these tasks, with or without options; empty: all.
     """
     records = list(records)
     latest = {(r.settings_digest, r.encoding): r.encoding_version for r in finished_runs(records)}
     reasons: dict[str, Counter[str]] = {}
     for record in records:
-        chosen = not encodings or record.encoding in encodings
-        if record.status == "damaged" or not chosen or (tasks and record.task not in tasks):
+        if record.status == "damaged" or (encodings and record.encoding not in encodings):
+            continue
+        if tasks and not {record.task, plugin_name(record.task)} & {*tasks}:
             continue
         reason: str = record.status
         if record.status == "done":
@@ -263,24 +266,32 @@ def _make_frame(lines: Sequence[Sequence[str]], source: str) -> pd.DataFrame:
         raise InputError(f"cannot read {source} ({error}): remove the damaged file") from None
 
 
-def compute_means(rows: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
+def compute_means(
+    rows: pd.DataFrame, baselines: pd.DataFrame, metrics: Mapping[str, Metric]
+) -> pd.DataFrame:
     """Return the means of encodings and of baselines in one frame, see `mean_over_seeds`.
 
     Args:
         rows: rows of all runs of a table.
         baselines: rows of the baselines under the same settings; may be empty.
+        metrics: the task's own metrics.
 
     Returns:
         The columns of `mean_over_seeds`, and `baseline`, which is true for rows of baselines.
     """
-    scores = mean_over_seeds(rows).assign(baseline=False)
+    scores = mean_over_seeds(rows, metrics).assign(baseline=False)
     if baselines.empty:
         return scores
-    return pd.concat([scores, mean_over_seeds(baselines).assign(baseline=True)], ignore_index=True)
+    reference = mean_over_seeds(baselines, metrics).assign(baseline=True)
+    return pd.concat([scores, reference], ignore_index=True)
 
 
-def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
+def mean_over_seeds(rows: pd.DataFrame, metrics: Mapping[str, Metric]) -> pd.DataFrame:
     """Return one row per encoding and number, averaged over seeds.
+
+    Args:
+        rows: rows of runs, or of baselines.
+        metrics: the task's own metrics.
 
     Returns:
         Columns: encoding, the columns of `NUMBER` (the status is "partial" or "ranked"), and
@@ -320,13 +331,18 @@ def mean_over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     several = scores["seeds"] > 1
     quantiles = {n: student_quantile(n - 1) for n in set(scores["seeds"][several])}
     half = scores["seeds"].map(quantiles) * scores["sd"] / scores["seeds"] ** 0.5
-    limited = scores["metric"].map(_ends_at_0_and_100).astype(bool)
+    limited = scores["metric"].isin(_find_scores_in_percent(scores["metric"].unique(), metrics))
     for column, end in (("ci_low", scores["mean"] - half), ("ci_high", scores["mean"] + half)):
         possible = end.where(~limited, end.clip(0, 100))
         scores[column] = scores[column].where(~several, possible)
     return scores
 
 
-def _ends_at_0_and_100(metric: str) -> bool:
-    about = describe_metric(metric)
-    return about.is_percent and about.higher_is_better is True
+def _find_scores_in_percent(names: Iterable[str], metrics: Mapping[str, Metric]) -> list[str]:
+    """Return the metrics whose values are from 0 to 100 %; an error rate can be above 100 %."""
+    found = []
+    for name in names:
+        metric = describe_metric(name, metrics)
+        if metric.is_percent and metric.higher_is_better:
+            found.append(name)
+    return found

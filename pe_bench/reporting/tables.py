@@ -165,7 +165,7 @@ class Table:
         """Return title, unit and direction of a metric."""
         if name == DEGRADATION:
             return describe_degradation(self.about)
-        return self.about.metrics.get(name) or describe_metric(name)
+        return describe_metric(name, self.about.metrics)
 
     def describe_given(self, names: Iterable[str]) -> str:
         """Return the input of the model when metrics are measured; may be empty."""
@@ -291,7 +291,8 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
     for group in groups.values():
         rows = mark_incomplete(read_rows(group), group)
         rows = add_degradation(rows, group)
-        tables.append(Table(tuple(group), rows, compute_means(rows, read_baselines(group[0]))))
+        means = compute_means(rows, read_baselines(group[0]), group[0].metrics)
+        tables.append(Table(tuple(group), rows, means))
     tables.sort(key=lambda table: (table.title, table.about.settings_digest))
     return [replace(table, differences=_differences(table, tables)) for table in tables]
 

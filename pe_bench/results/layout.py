@@ -1,4 +1,20 @@
-"""The layout of results folders and exports: names of files and folders."""
+"""The layout of results folders and exports: names of files and folders.
+
+The folder of a run is `runs/<task>/<encoding>/seed<seed>-<hash>/`:
+
+    lock                 held by the process that works on the run
+    executing            exists while a process executes the run
+    work/                models of single subsets, only in an unfinished run
+    subsets/<name>.csv   rows of a finished subset; its items in .parquet, its learning curves in
+                         .curves.parquet
+    subsets/<name>.json  written after these: the cost of the subset, and checksums of its files
+    journal/<name>.jsonl items of an unfinished subset; it also keeps the predictions
+    rows.csv             all rows of the run
+    items.parquet        the scores of single items, a row for each evaluation point
+    curves.parquet       the learning curves, a row for each point
+    run.json             the record of the run, written last: the status "done", and checksums of
+                         these files (`pe_bench.system.sealed`)
+"""
 
 from pathlib import Path
 
@@ -7,6 +23,11 @@ from pe_bench.system.files import slug, write_atomic
 RUNS = "runs"
 """Folder in a results folder, with a folder for each run: TASK/ENCODING/NAME."""
 
+RUN_LOCK = "lock"  # in the folder of a run, as are the following four
+EXECUTING = "executing"
+WORK = "work"
+SUBSETS = "subsets"
+JOURNAL = "journal"
 RECORD = "run.json"  # in the folder of a run
 ROWS = "rows.csv"  # in the folder of a run
 EXPORTED = "records.json"  # in a folder that `pe_bench.results.export` has written

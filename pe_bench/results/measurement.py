@@ -1,17 +1,4 @@
-"""The rows of results, and their files.
-
-One directory per run, `runs/<task>/<encoding>/seed<seed>-<hash>/`:
-
-    subsets/<name>.csv   rows of a finished subset; its items in .parquet, its learning curves in
-                         .curves.parquet
-    subsets/<name>.json  written after these: the cost of the subset, and checksums of its files
-    journal/<name>.jsonl items of an unfinished subset; it also keeps the predictions
-    rows.csv             all rows of the run
-    items.parquet        the scores of single items, a row for each evaluation point
-    curves.parquet       the learning curves, a row for each point
-    run.json             the record of the run, written last: the status "done", and checksums of
-                         these files (`pe_bench.system.sealed`)
-"""
+"""The rows of results."""
 
 import math
 from dataclasses import dataclass

@@ -12,11 +12,14 @@ from pe_bench.results.item_files import write_items
 from pe_bench.results.labels import run_title
 from pe_bench.results.layout import (
     CURVES,
+    EXECUTING,
     ITEMS,
     RECORD,
     REFERENCES,
     ROWS,
+    RUN_LOCK,
     TUNING,
+    WORK,
     run_path,
 )
 from pe_bench.results.learning_curves import OF_A_RUN, write_curve_file
@@ -45,7 +48,7 @@ from pe_bench.system.files import (
 from pe_bench.system.locks import hold
 from pe_bench.system.sealed import write_sealed
 
-LEFT_OUT = ("work", "lock", RECORD)
+LEFT_OUT = (WORK, RUN_LOCK, EXECUTING, RECORD)
 
 
 @dataclass
@@ -175,7 +178,7 @@ class Merger:
         with saving(folder):
             folder.mkdir(parents=True, exist_ok=True)
         try:
-            with hold(folder / "lock", timeout=0):
+            with hold(folder / RUN_LOCK, timeout=0):
                 self._merge_into(record, folder)
         except Timeout:
             self._complain(f"{_title(record)}: another process is working on it in {folder}")

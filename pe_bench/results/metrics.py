@@ -1,6 +1,8 @@
 """Title, unit and direction of each metric."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 ARROWS = {True: "↑", False: "↓", None: ""}
 
@@ -95,6 +97,12 @@ METRICS = {
 }
 
 
-def describe_metric(name: str) -> Metric:
-    """Return the entry of a metric in `METRICS`, or one with a title made from its name."""
-    return METRICS.get(name, Metric(name.replace("_", " ")))
+def describe_metric(name: str, own: Mapping[str, Metric] = MappingProxyType({})) -> Metric:
+    """Return title, unit and direction of a metric.
+
+    Args:
+        name: name of the metric.
+        own: the task's own metrics, which come before those of `METRICS`. For an unknown metric,
+            the title is the name, and there is no direction.
+    """
+    return own.get(name) or METRICS.get(name) or Metric(name.replace("_", " "))

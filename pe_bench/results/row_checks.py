@@ -35,7 +35,7 @@ def check_rows(rows: Sequence[Measurement], metrics: Mapping[str, Metric]) -> No
         wrong = _find_wrong_field(row)
         if wrong:
             raise InputError(f"{name} has {wrong}")
-        metric = metrics.get(row.metric) or describe_metric(row.metric)
+        metric = describe_metric(row.metric, metrics)
         is_percentage = metric.is_percent and metric.higher_is_better
         if is_percentage and not -PERCENT_TOLERANCE <= row.value <= 100 + PERCENT_TOLERANCE:
             raise InputError(f"{name} has {row.value:g} %, but a score is 0 to 100 %")

@@ -28,7 +28,7 @@ def check_declared(task: Task, label: str) -> None:
             f"{label} does not override `fingerprint`, so runs on other data would count as the "
             "same runs: return a digest of the files that it reads from --data"
         )
-    metric = task.metrics.get(task.headline.metric) or describe_metric(task.headline.metric)
+    metric = describe_metric(task.headline.metric, task.metrics)
     if metric.higher_is_better is None:
         raise InputError(
             f"the task is ranked by {task.headline.metric}, for which it is unknown whether higher "

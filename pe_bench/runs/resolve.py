@@ -268,6 +268,25 @@ def _context(
     options: RunOptions, plugin: Plugin, preset: Preset, start: ResolvedTask | None
 ) -> TaskContext:
     """Return the context of a task."""
+    return TaskContext(
+        preset=options.preset,
+        protocol=options.protocol,
+        train=train_config_of(options, plugin, preset),
+        data=_data(options, plugin),
+        tokenizer=options.tokenizer or preset.tokenizer,
+        cache=options.cache,
+        subsets=options.subsets,
+        start=start.task if start else None,
+        hold_out=options.tune is not None,
+    )
+
+
+def train_config_of(options: RunOptions, plugin: Plugin, preset: Preset) -> TrainConfig:
+    """Return the training of a task: its preset's, with the overrides of the user.
+
+    Raises:
+        InputError: an override has no effect or an impossible value.
+    """
     overrides = dict(options.train)
     if preset.train.length is None and "length" in overrides:
         known = ", ".join(option.name for option in plugin_options(plugin.cls))
@@ -278,20 +297,9 @@ def _context(
         for field in without_effect(overrides):
             del overrides[field]
     try:
-        train = replace(preset.train, **overrides)
+        return replace(preset.train, **overrides)
     except InputError as error:
         raise InputError(f"pre{error}" if options.for_earlier_phase else str(error)) from None
-    return TaskContext(
-        preset=options.preset,
-        protocol=options.protocol,
-        train=train,
-        data=_data(options, plugin),
-        tokenizer=options.tokenizer or preset.tokenizer,
-        cache=options.cache,
-        subsets=options.subsets,
-        start=start.task if start else None,
-        hold_out=options.tune is not None,
-    )
 
 
 def _shape(

@@ -15,7 +15,7 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.errors import CRASHES, InputError, SavingError, TimedOut, as_exception
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.labels import run_title
-from pe_bench.results.layout import run_path
+from pe_bench.results.layout import RUN_LOCK, run_path
 from pe_bench.results.measurement import Measurement
 from pe_bench.results.record import RunRecord, RunStatus
 from pe_bench.results.row_checks import check_rows
@@ -136,7 +136,7 @@ class Run:
         """
         self.files.make()
         try:
-            with hold(self.folder / "lock", timeout=0):
+            with hold(self.folder / RUN_LOCK, timeout=0):
                 outcome = self._complete_finished(begun) or self._find_recent_failure(since)
                 if outcome is not None:
                     return outcome
@@ -155,7 +155,7 @@ class Run:
         """Record that the process of the run has died."""
         failures = Failures(self.title)
         failures.add("", ProcessDied(reason))
-        held = hold(self.folder / "lock", timeout=5)
+        held = hold(self.folder / RUN_LOCK, timeout=5)
         with contextlib.suppress(Timeout), held, self.files.executing():  # removes the mark
             return self._record_failure(failures)
         return Outcome(self.title, "failed", (), self.folder, failures.cause)

@@ -13,7 +13,17 @@ from pe_bench.errors import SavingError
 from pe_bench.results.item_files import read_items, write_items
 from pe_bench.results.items import Items
 from pe_bench.results.journal import Journal
-from pe_bench.results.layout import CURVES, ITEMS, RECORD, ROWS
+from pe_bench.results.layout import (
+    CURVES,
+    EXECUTING,
+    ITEMS,
+    JOURNAL,
+    RECORD,
+    ROWS,
+    RUN_LOCK,
+    SUBSETS,
+    WORK,
+)
 from pe_bench.results.learning_curves import (
     OF_A_RUN,
     Key,
@@ -61,11 +71,11 @@ class RunFolder:
 
     def work(self, subset: str) -> Path:
         """Return the folder for the training of a subset."""
-        return self.path / "work" / slug(subset)
+        return self.path / WORK / slug(subset)
 
     def remove_work(self) -> None:
         """Remove the files that only an unfinished run needs."""
-        shutil.rmtree(self.path / "work", ignore_errors=True)
+        shutil.rmtree(self.path / WORK, ignore_errors=True)
 
     def journal(self, subset: str, sample: int, limit: TimeLimit | None = None) -> Journal:
         """Return the journal of a subset's evaluation.
@@ -77,7 +87,7 @@ class RunFolder:
             limit: time limit of the run; None: no limit.
         """
         name = f"{slug(subset)}-{sample}" if sample else slug(subset)
-        path = self.path / "journal" / f"{name}.jsonl"
+        path = self.path / JOURNAL / f"{name}.jsonl"
         return Journal(path, owner=f"{owner_of(self.path)}/{name}", limit=limit)
 
     def write_subset(
@@ -95,12 +105,12 @@ class RunFolder:
         if curves:
             files.append(self._file(subset, ".curves.parquet"))
             write_curve_file(files[2], curves, OF_A_RUN)
-        write_sealed(self._file(subset, ".json"), cost, owner=self._seal(subset), files=files)
+        write_sealed(self._file(subset, ".json"), cost, owner=self._owner(subset), files=files)
 
     def recall_cost(self, subset: str) -> dict[str, Any] | None:
         """Return the cost of a measured subset; None: its rows or items are missing or damaged."""
         path = self._file(subset, ".json")
-        return read_if_intact(lambda: read_sealed(path, owner=self._seal(subset), kind=Cost))
+        return read_if_intact(lambda: read_sealed(path, owner=self._owner(subset), kind=Cost))
 
     def read_subsets(self, subsets: Sequence[str]) -> Evaluation:
         """Return the rows and items of measured subsets."""
@@ -147,17 +157,17 @@ class RunFolder:
     def has_died(self) -> bool:
         """Return whether the process that last executed the run was killed, or killed itself."""
         if self._mark.exists():
-            with contextlib.suppress(Timeout, OSError, SavingError), hold(self.path / "lock", 0):
+            with contextlib.suppress(Timeout, OSError, SavingError), hold(self.path / RUN_LOCK, 0):
                 return True  # no process executes it
         return False
 
     @property
     def _mark(self) -> Path:
-        return self.path / "executing"
+        return self.path / EXECUTING
 
     def has_begun(self) -> bool:
         """Return whether an earlier call has left files of an unfinished run."""
-        return any((self.path / name).is_dir() for name in ("work", "subsets", "journal"))
+        return any((self.path / name).is_dir() for name in (WORK, SUBSETS, JOURNAL))
 
     def read(self) -> RunRecord | None:
         """Return the record of the run; None: there is none."""
@@ -214,9 +224,9 @@ class RunFolder:
         return record.status == "done" and {*record.subsets} >= {*subsets}
 
     def _file(self, subset: str, suffix: str) -> Path:
-        return self.path / "subsets" / f"{slug(subset)}{suffix}"
+        return self.path / SUBSETS / f"{slug(subset)}{suffix}"
 
-    def _seal(self, subset: str) -> str:
+    def _owner(self, subset: str) -> str:
         """Return the key of the seal of a subset's files."""
         return f"{owner_of(self.path)}/{subset}"
 

@@ -100,7 +100,7 @@ class LengthGeneralizationTask(Task):
         if not self.point_metrics:
             raise InputError(f"{self.name} has no point_metrics: name one, such as exact_match")
         for name in (self.point_metrics[0], self.headline.metric):
-            metric = self.metrics.get(name) or describe_metric(name)
+            metric = describe_metric(name, self.metrics)
             if metric.higher_is_better is False:
                 raise InputError(
                     f"lower values of {name} are better, but the gate and the effective length "

@@ -148,9 +148,9 @@ def describe(summary: TaskSummary) -> str:
     if find_others(summary):
         how += " Encodings that were not run on every task have no mean score."
     honest = (
-        "**How to read it:** the intervals are for other families, chosen by the same "
-        f"[rule](docs/tasks.md#the-main-set). They are wide because {families} families are few. "
-        f"{describe_differences(summary)} "
+        f"**How to read it:** the intervals treat the {families} families as a random sample, and "
+        "are wide. The tasks were chosen after first results, by a [rule]"
+        f"(docs/tasks.md#the-main-set). {describe_differences(summary)} "
         "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs on these "
         "tasks. Do not choose an encoding for a large model from this table. "
         f"{describe_sizes(summary)}"

@@ -20,7 +20,7 @@ RESULTS = ("quick", "scrolls")
 BLOCK = "signal"
 HEADER = [
     *("task", "encodings", "best baseline", "worst mean", "best mean", "sd between encodings"),
-    *("sd between seeds", "ratio", "runs that learned", "seconds of a training", "main set"),
+    *("sd between seeds", "ratio", "runs that learned", "training seconds", "main set"),
 ]
 
 

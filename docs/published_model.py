@@ -89,7 +89,7 @@ def _zero_shot(losses: Table, keys: Sequence[Table]) -> str:
     """Return the losses without further training, relative to a context cut to 8,192 tokens."""
     header = [
         *("encoding", "8,192 tokens", "cost", "16,384 tokens", "vs. truncation", "p (Holm)"),
-        *("better in", "vs. truncation, key tokens", "p (Holm)", "better in", "pass keys"),
+        *("lower in", "vs. truncation, key tokens", "p (Holm)", "lower in", "passkeys"),
     ]
     cut = _documents(losses, "rope", "context", TRAINED)
     cut_keys = _documents(losses, "rope", "key-tokens", TRAINED)
@@ -108,7 +108,7 @@ def _zero_shot(losses: Table, keys: Sequence[Table]) -> str:
 
 def _two_windows(losses: Table, others: Table, keys: Sequence[Table]) -> str:
     """Return the losses of the encodings that were measured on two windows only."""
-    header = ["encoding", "8,192 tokens", "16,384 tokens", "pass keys"]
+    header = ["encoding", "8,192 tokens", "16,384 tokens", "passkeys"]
     loss = {}
     for column in ("1x-context", "2x-context"):
         numbers = losses.numbers(column, "bits_per_byte")
@@ -153,7 +153,7 @@ def _with_and_without(table: Table) -> str:
             difference = np.mean([of_first[seed] - of_second[seed] for seed in seeds], axis=0)
             ((shown, _, better),) = _differences([difference])
             rows.append([trained, f"{length:,}", shown, better, ", ".join(map(str, seeds))])
-    header = ["other trained weights", "tokens", "TAPE minus without TAPE", "better in", "seeds"]
+    header = ["other trained weights", "tokens", "TAPE minus without TAPE", "lower in", "seeds"]
     return markdown_table(header, rows, "lrrrr")
 
 

@@ -122,7 +122,7 @@ def read_deeper() -> list[Table]:
 
 
 def read_extension() -> list[Table]:
-    """Return the tables of perplexity and pass keys of results/extension."""
+    """Return the tables of perplexity and passkeys of results/extension."""
     tables = {table.about.task: table for table in read_tables(ROOT / "results" / "extension")}
     return [tables["perplexity"], tables["passkey"]]
 
@@ -314,7 +314,7 @@ EXTENSIONS = {
 
 
 def compose_extension(tables: Sequence[Table]) -> str:
-    """Return the losses and pass keys of a model of RoPE that was trained further."""
+    """Return the losses and passkeys of a model of RoPE that was trained further."""
     perplexity, passkey = tables
     columns = [
         (perplexity, "1x-context", "bits_per_byte", None, 3),
@@ -336,7 +336,7 @@ def compose_extension(tables: Sequence[Table]) -> str:
     rows.append([Markdown("*trigram table; random candidate*"), *floors, *[ABSENT] * 3])
     headings = [
         *("trained weights", "bits per byte, 128 tokens ↓", "512 tokens ↓"),
-        *("pass keys, 192 to 1,024 tokens, % ↑", "768 tokens ↑", "1,024 tokens ↑", "learned"),
+        *("passkeys, 192 to 1,024 tokens, % ↑", "768 tokens ↑", "1,024 tokens ↑", "learned"),
     ]
     return markdown_table(headings, rows, "l" + "r" * 6)
 

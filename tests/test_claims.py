@@ -153,7 +153,7 @@ def test_a_longer_context_does_not_help_on_perplexity(results: Results) -> None:
     table = results.table(Claim("perplexity", ""))
     numbers = table.numbers("4x-context", "context_gain").set_index("encoding")["mean"]
     assert 0 < numbers.pop("alibi") < 0.001 and len(numbers) == 11
-    said = f"the other eleven lose {-numbers.max():.2f} to {-numbers.min():.2f} bits"
+    said = f"the other eleven have a loss {-numbers.max():.2f} to {-numbers.min():.2f} bits higher"
     assert said in read_page(FINDINGS)
     assert "No encoding of the tiny models gains as much as 0.001 bits" in read_page(FINDINGS)
 

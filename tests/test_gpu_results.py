@@ -28,19 +28,6 @@ def agrees(quoted: str, found: float) -> bool:
     return float(quoted) == round(found, len(quoted.partition(".")[2]))
 
 
-def test_a_step() -> None:
-    text = read("docs/running.md")
-    step = re.search(r"takes (\d+) ms with `rope`(.*?)\. (.*?)\. ", text)
-    assert step
-    assert agrees(step[1], measured("training", "rope, bf16"))
-    quoted = re.findall(r"([\d.]+) times (?:as long )?with `(\w+)`", step[2])
-    others = re.findall(r"`(\w+)` (?:takes )?([\d.]+) times", step[3])
-    quoted += [(number, name) for name, number in others]
-    assert {name for _, name in quoted} == {"tape", "t5", "nope", "fox", "fire", "path", "cope"}
-    for number, name in quoted:
-        assert agrees(number, measured("training", name)), name
-
-
 def test_steps_after_the_changes() -> None:
     text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     (names,) = re.findall(r"^\| \| (`t5`.*) \|$", text, re.MULTILINE)

@@ -128,12 +128,13 @@ def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[
     results = list(found.values())
     if len(results) <= 1:
         return results[0].cost() if results else None
-    return {
-        "steps": sum(trained.steps for trained in results),
-        "tokens": sum(trained.tokens for trained in results),
-        "seconds": sum(trained.seconds for trained in results),
-        "peak_memory_bytes": max(trained.peak_memory_bytes for trained in results),
-    }
+    total = {"steps": 0, "tokens": 0, "seconds": 0.0, "peak_memory_bytes": 0}
+    for trained in results:
+        total["steps"] += trained.steps
+        total["tokens"] += trained.tokens
+        total["seconds"] += trained.seconds
+        total["peak_memory_bytes"] = max(total["peak_memory_bytes"], trained.peak_memory_bytes)
+    return total
 
 
 def find_curves(

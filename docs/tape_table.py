@@ -173,7 +173,7 @@ def describe_largest(tables: Sequence[Table]) -> str:
         gains.setdefault(task.family, []).append(100 * (of[PAIR[0]] - of[PAIR[1]]))
     parts = {family: fmean(gain) / len(gains) for family, gain in gains.items()}
     largest = max(parts, key=lambda family: abs(parts[family]))
-    return f"The largest part, {parts[largest]:+.1f}, comes from the family {largest}."
+    return f"The largest part, {parts[largest]:+.1f}, comes from the task family *{largest}*."
 
 
 def cells(verdict: Verdict) -> list[str]:

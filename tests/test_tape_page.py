@@ -47,7 +47,7 @@ def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> 
     mean = folders[0].mean
     assert mean is not None and mean.significant
     largest = page.describe_largest([verdict.table for verdict in folders[0].tasks])
-    (part,) = re.findall(r"\+([\d.]+), comes from the family recall", largest)
+    (part,) = re.findall(r"\+([\d.]+), comes from the task family \*recall\*", largest)
     points = [f"{100 * value:.1f}" for value in (mean.value, mean.low, mean.high)]
     summary = (
         "A post hoc comparison over the mean of these tasks gives `tape` {} of 100 points more "

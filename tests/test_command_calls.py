@@ -66,7 +66,7 @@ DRAWN: dict[str, Any] = {
     "reporting.selection.find_labels": "labels",
     "reporting.display_names.read_names": "names",
 }
-LEFT_OUT: dict[str, Any] = {"reporting.frames.describe_left_out": []}
+LEFT_OUT: dict[str, Any] = {"reporting.frames.describe_unused_runs": []}
 COMPARED: dict[str, Any] = {**READ, **LEFT_OUT, "reporting.verdicts.tables_to_compare": "chosen"}
 CHECKED = {"checks.table.check_encodings": True, "checks.table.check_tasks": True}
 FIGURES = "each also as .svg and .png, with a caption in .txt\n"
@@ -107,14 +107,15 @@ CASES: list[Case] = [
     ("report --results there", {"reporting.report.write_report": [Path("x.md")]},
      f"write_report [there] None None jobs={CORES}", "x.md\n", 0),
     ("report one two --encoding b a --task lm --width 3.5 --label a=A",
-     {**DRAWN, "reporting.paper_figures.save_figures": [Path("f.pdf")]},
+     {**DRAWN, "reporting.paper_figures.save_paper_figures": [Path("f.pdf")]},
      "make_tables [one two]\nselect_tables tables [lm] [b a]\nfind_labels [b a] [b a c]\n"
-     "read_names [a=A] [b a c]\nsave_figures [T1 T2] one/figures 3.5 encodings=labels names=names",
+     "read_names [a=A] [b a c]\n"
+     "save_paper_figures [T1 T2] one/figures 3.5 encodings=labels names=names",
      f"f.pdf\n{FIGURES}", 0),
     ("report --figures drawn --results there",
-     {**DRAWN, "reporting.paper_figures.save_figures": []},
+     {**DRAWN, "reporting.paper_figures.save_paper_figures": []},
      "make_tables [there]\nselect_tables tables None None\nfind_labels [] [b a c]\n"
-     "read_names [] [b a c]\nsave_figures [T1 T2] drawn 5.5 encodings=labels names=names",
+     "read_names [] [b a c]\nsave_paper_figures [T1 T2] drawn 5.5 encodings=labels names=names",
      FIGURES, 0),
     ("export new/table.tex --encoding b a --task lm --label a=A --family --results there",
      {**DRAWN, "reporting.frames.finished_runs": ["a run"], **LEFT_OUT,
@@ -125,30 +126,30 @@ CASES: list[Case] = [
      "write_tables [T1 T2] table encodings=labels names=names families=True "
      f"comments=[Written by pe-bench {pe_bench.__version__} from there. "
      "The preamble needs \\usepackage{booktabs}.]\n"
-     r"write_atomic new/table.tex \begin{table} \begin{table}" "\ndescribe_left_out [there]",
+     r"write_atomic new/table.tex \begin{table} \begin{table}" "\ndescribe_unused_runs [there]",
      "new/table.tex: 2 tables, 3 encodings, 2 tasks; "
      "the preamble needs \\usepackage{booktabs}\n", 0),
     ("export folder --results there",
      {"results.reading.reading": reading, "results.export.write_export": None,
       "reporting.frames.finished_runs": ["a run", "another"], **LEFT_OUT},
      "finished_runs [there]\nfinished_runs [there]\nwrite_export folder [a run another]\n"
-     "describe_left_out [there]",
+     "describe_unused_runs [there]",
      "folder: 2 runs; on another machine, pe-bench merge folder copies them into ./results\n", 0),
     ("compare --all --task lm mqar --results there",
      {**COMPARED, "reporting.ranks.describe_ranks": "ranks"},
      "make_tables [there]\ntables_to_compare tables [lm mqar]\ndescribe_ranks chosen\n"
-     "describe_left_out [there] [] [lm mqar]", "ranks\n", 0),
+     "describe_unused_runs [there] [] [lm mqar]", "ranks\n", 0),
     ("compare --task lm --results there --ask questions.toml more",
      {**COMPARED, "reporting.questions.parse_pairs": "pairs",
       "reporting.questions.answer": ANSWERS},
      "make_tables [there]\ntables_to_compare tables [lm]\nparse_pairs [questions.toml more] [lm]\n"
-     "answer chosen pairs\ndescribe_left_out [there] [] [lm]",
+     "answer chosen pairs\ndescribe_unused_runs [there] [] [lm]",
      "tape is better\nrope was never run\n", 0),
     ("compare --results there --ask questions.toml",
      {**COMPARED, "reporting.questions.read_questions": "asked",
       "reporting.questions.answer": ANSWERS},
      "make_tables [there]\ntables_to_compare tables None\nread_questions questions.toml\n"
-     "answer chosen asked\ndescribe_left_out [there] [] []",
+     "answer chosen asked\ndescribe_unused_runs [there] [] []",
      "tape is better\nrope was never run\n", 0),
     ("compare tape rope --results there",
      {**COMPARED, "reporting.verdicts.compare_pair": PAIR,
@@ -158,7 +159,7 @@ CASES: list[Case] = [
      "make_tables [there]\ntables_to_compare tables None\nlabels_of [tape rope] chosen\n"
      "compare_pair chosen tape rope\ndescribe verdict\n"
      "draw_forest verdict\nsave figure [there/plots/compare-tape_a=1-rope.png]\n"
-     "describe_left_out [there] [tape rope] []",
+     "describe_unused_runs [there] [tape rope] []",
      "one\ntwo\n\nthere/plots/compare-tape_a=1-rope.png\n", 0),
     ("check tape mqar -v --wide --kv-heads 2", {**CHECKED, "checks.table.check_tasks": False},
      "check_encodings [tape] cpu kv_heads=2 verbose=True wide=True\n"

@@ -31,7 +31,7 @@ from pe_bench.errors import InputError
 from pe_bench.grid.cost import CostCounter, RunCost, TrainingShape, find_phases
 from pe_bench.grid.cost_rows import CostRow, GenerationCost, write_costs
 from pe_bench.grid.grid_cost import GridCost
-from pe_bench.grid.sizes import SIZES, VOCABULARY, choose_shape, count_parameters, read_size
+from pe_bench.grid.model_shape import SIZES, VOCABULARY, choose_shape, count_parameters, read_size
 from pe_bench.positions import Positions
 from pe_bench.pretrained.weights import make_empty
 from pe_bench.registry import plugins

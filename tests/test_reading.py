@@ -14,7 +14,7 @@ from test_schema import change
 
 import pe_bench
 from pe_bench.cli import main
-from pe_bench.reporting.frames import describe_left_out
+from pe_bench.reporting.frames import describe_unused_runs
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.item_files import write_items
 from pe_bench.results.items import Items
@@ -123,10 +123,10 @@ def test_commands_name_runs_without_a_result(
     first, second = sorted(capsys.readouterr().err.splitlines())
     records = read_records(results)
     for tasks, count in ((["lm"], 2), (["lm:corpus=x"], 0), (["other"], 0)):
-        assert len(describe_left_out(records, tasks=tasks)) == count
+        assert len(describe_unused_runs(records, tasks=tasks)) == count
     with_options = [replace(record, task="lm:corpus=x") for record in records]
     for tasks, count in ((["lm"], 2), (["lm:corpus=x"], 2)):
-        assert len(describe_left_out(with_options, tasks=tasks)) == count
+        assert len(describe_unused_runs(with_options, tasks=tasks)) == count
     assert first.endswith("runs of nope on lm are left out: 4 of an earlier version of the code")
     assert second.endswith("runs of rope on lm are left out: 1 failed")
 

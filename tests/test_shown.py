@@ -127,7 +127,7 @@ def make(root: Path) -> dict[str, str]:
 def draw_papers(tables: Sequence[Table], folder: Path) -> str:
     """Draw figures for papers and return their captions."""
     chosen = [table for table in tables if table.about.settings_digest[:2] in ("d1", "d3")]
-    paper_figures.save_figures(chosen, folder, 3.25, names={OWN: "Mine & more"})
+    paper_figures.save_paper_figures(chosen, folder, 3.25, names={OWN: "Mine & more"})
     captions = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.txt"))]
     captions += [f"{describe_figure(table, 'any title')}\n" for table in tables]
     return "".join(captions)

@@ -18,7 +18,7 @@ from pe_bench.reporting.styles import styles
 from pe_bench.reporting.training_charts import MOST_POINTS, make_training
 from pe_bench.reporting.training_figures import draw_training
 from pe_bench.results.layout import CURVES
-from pe_bench.results.learning_curves import OF_A_RUN, Key, LearningCurve, write_curve_file
+from pe_bench.results.learning_curves import OF_A_RUN, CurveKey, LearningCurve, write_curve_file
 
 TASK = ("task", "")
 
@@ -36,7 +36,7 @@ def make_curve(loss: Sequence[float], every: int = 1) -> LearningCurve:
 
 
 def put_curves(
-    root: Path, encoding: str, curves: dict[Key, LearningCurve], seed: int = 0, **changed: Any
+    root: Path, encoding: str, curves: dict[CurveKey, LearningCurve], seed: int = 0, **changed: Any
 ) -> None:
     folder = put(root, encoding, [SCORE], seed, **changed)
     write_curve_file(folder / CURVES, curves, OF_A_RUN)
@@ -87,7 +87,7 @@ def test_seeds_are_averaged_at_the_steps_that_all_have(tmp_path: Path) -> None:
 
 def test_each_phase_and_subset_has_a_chart(tmp_path: Path) -> None:
     curve = make_curve([2.0, 1.0])
-    curves: dict[Key, LearningCurve]
+    curves: dict[CurveKey, LearningCurve]
     curves = {("task", "b"): curve, ("task", "a"): curve, ("start", ""): curve}
     put_curves(tmp_path, "rope", curves)
     titles = [chart.title for chart in make_training(read_table(tmp_path))]
@@ -97,7 +97,7 @@ def test_each_phase_and_subset_has_a_chart(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_adapted_models_share_the_curve_of_the_original_model(tmp_path: Path) -> None:
     for label, steps in (("alibi", 0), ("t5", 9)):
-        curves: dict[Key, LearningCurve] = {("start", ""): make_curve([3.0, 2.0])}
+        curves: dict[CurveKey, LearningCurve] = {("start", ""): make_curve([3.0, 2.0])}
         if steps:
             curves["task", ""] = make_curve([2.0, 1.0])
         adaptation = {"encoding": label, "from": "rope", "config": {"steps": steps}}

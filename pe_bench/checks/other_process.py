@@ -95,9 +95,9 @@ def digest_data(subject: TaskSubject) -> dict[str, str]:
     """Return a digest of two training batches and of the items, by name for messages."""
     task = subject.task
     found = {}
-    for phase in subject.phases:
-        tensors = [*task.batch(phase, 0, 0), *task.batch(phase, 0, 1)]
-        found[f"training batches of {phase}" if phase else "training batches"] = _digest(tensors)
+    for subset in subject.model_subsets:
+        tensors = [*task.batch(subset, 0, 0), *task.batch(subset, 0, 1)]
+        found[f"training batches of {subset}" if subset else "training batches"] = _digest(tensors)
     if not task.measures_time:
         for subset, observed in subject.observed.items():
             found[f"items of {subset}"] = _digest(observed.inputs)

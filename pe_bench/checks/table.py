@@ -20,9 +20,9 @@ from pe_bench.checks.task_subject import TaskSubject
 from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.versions import is_shipped
+from pe_bench.results.labels import plugin_name
 from pe_bench.system.console import info
 from pe_bench.system.files import cache_folder
-from pe_bench.system.text import plugin_name
 
 SHAPE_OF_TENSOR = r"\([\d, ]+\)"
 

@@ -143,8 +143,8 @@ class TaskSubject:
         return search(self.make(small=False))
 
     @property
-    def phases(self) -> tuple[str | None, ...]:
-        """Training phases: the subsets, None for one phase for all, none without training."""
+    def model_subsets(self) -> tuple[str | None, ...]:
+        """Subsets that models are trained for; None: all subsets. Empty without training."""
         if not self.task.train.steps:
             return ()
         return self.task.subsets if self.task.trains_each_subset else (None,)

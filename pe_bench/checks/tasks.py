@@ -41,13 +41,13 @@ def names(subject: TaskSubject) -> str | None:
 
 
 def batch(subject: TaskSubject) -> str | None:
-    """Training batches are a function of phase, seed and step."""
-    for phase in subject.phases:
-        expected = [subject.task.batch(phase, 0, step) for step in (0, 1, 5)]
+    """Training batches are a function of subset, seed and step."""
+    for subset in subject.model_subsets:
+        expected = [subject.task.batch(subset, 0, step) for step in (0, 1, 5)]
         other = subject.make()
         for step, batch in ((5, expected[2]), (0, expected[0]), (1, expected[1])):
-            again = subject.task.batch(phase, 0, step)
-            fresh = other.batch(phase, 0, step)
+            again = subject.task.batch(subset, 0, step)
+            fresh = other.batch(subset, 0, step)
             if not _equal(again, batch):
                 return f"step {step} of seed 0 gives another batch in a second call"
             if not _equal(fresh, batch):
@@ -57,8 +57,8 @@ def batch(subject: TaskSubject) -> str | None:
 
 def steps(subject: TaskSubject) -> str | None:
     """Training batches differ from step to step."""
-    for phase in subject.phases:
-        if _equal(subject.task.batch(phase, 0, 0), subject.task.batch(phase, 0, 1)):
+    for subset in subject.model_subsets:
+        if _equal(subject.task.batch(subset, 0, 0), subject.task.batch(subset, 0, 1)):
             return "steps 0 and 1 of seed 0 give the same batch"
     return None
 
@@ -66,9 +66,9 @@ def steps(subject: TaskSubject) -> str | None:
 def ids(subject: TaskSubject) -> str | None:
     """Token ids lie in the vocabulary, batches are (B, T) of integers, some targets count."""
     size = subject.task.vocabulary.vocab_size
-    for phase in subject.phases:
+    for subset in subject.model_subsets:
         for step in range(STEPS):
-            batch = subject.task.batch(phase, 0, step)
+            batch = subject.task.batch(subset, 0, step)
             wrong = find_wrong_batch(batch, size)
             if wrong:
                 return f"the batch of step {step} {wrong}"
@@ -85,8 +85,8 @@ def ids(subject: TaskSubject) -> str | None:
 def lengths(subject: TaskSubject) -> str | None:
     """No batch is longer than `train_length`, no evaluation longer than `max_far_tokens`."""
     task = subject.task
-    for phase in subject.phases:
-        longest = max(task.batch(phase, 0, step).tokens.shape[1] for step in range(STEPS))
+    for subset in subject.model_subsets:
+        longest = max(task.batch(subset, 0, step).tokens.shape[1] for step in range(STEPS))
         if longest > task.train_length:
             return f"a batch has {longest} tokens, train_length is {task.train_length}"
     for subset, observed in subject.observed.items():
@@ -127,8 +127,8 @@ def apart(subject: TaskSubject) -> str | None:
     """No evaluation row occurs in the first training batches, except by chance."""
     compared = 0
     for subset, observed in subject.observed.items():
-        phase = subset if subject.task.trains_each_subset else None
-        seeds = [_train_rows(subject.task, phase, seed) for seed in (0, 1)]
+        trained = subset if subject.task.trains_each_subset else None
+        seeds = [_train_rows(subject.task, trained, seed) for seed in (0, 1)]
         evaluated = [row for tokens in observed.inputs for row in _rows(tokens)]
         found = 0
         here = 0
@@ -284,11 +284,11 @@ def _outside(ids: Tensor, size: int) -> str:
     return "" if low >= 0 and high < size else f"range from {low} to {high}, vocab_size is {size}"
 
 
-def _train_rows(task: Task, phase: str | None, seed: int) -> list[bytes]:
+def _train_rows(task: Task, subset: str | None, seed: int) -> list[bytes]:
     """Return the rows of the first batches, including the last target."""
     rows = []
     for step in range(STEPS):
-        tokens, targets = task.batch(phase, seed, step)
+        tokens, targets = task.batch(subset, seed, step)
         last = torch.where(targets[:, -1:] == IGNORE, 0, targets[:, -1:])
         rows += _rows(torch.cat([tokens, last], dim=1))
     return rows

@@ -7,7 +7,7 @@ from pathlib import Path
 from pe_bench.commands.command import Command, OptionGroup
 from pe_bench.commands.device import device_option, find_device
 from pe_bench.commands.values import Values
-from pe_bench.errors import InputError, suggest
+from pe_bench.errors import InputError
 from pe_bench.option_table import argument, check_values, option
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import KINDS, Kind
@@ -81,22 +81,9 @@ def sort_by_kind(specs: Sequence[str]) -> dict[Kind, list[str]]:
         if spec in EVERY:
             found[EVERY[spec]] |= dict.fromkeys(catalogue.names(EVERY[spec]))
         else:
-            found[_kind_of(spec)][spec] = None
+            where, _ = split_spec(spec)
+            found[plugins.kind_of(where, list(EVERY))][spec] = None
     return {kind: list(of_kind) for kind, of_kind in found.items()}
-
-
-def _kind_of(spec: str) -> Kind:
-    where, _ = split_spec(spec)
-    kinds = plugins.kinds_of(where)
-    if kinds:
-        return kinds[0]
-    known = list(EVERY)
-    for kind in KINDS:
-        known += catalogue.names(kind)
-    raise InputError(
-        f"there is no encoding or task '{where}'{suggest(where, known)}; see pe-bench list, or "
-        "give the path of a file with one"
-    )
 
 
 COMMAND = Command(

@@ -57,7 +57,7 @@ def main(values: Values) -> int:
         )
     if not options.results.is_dir():
         raise InputError(f"there is no folder {options.results}: give --results")
-    from pe_bench.reporting.frames import describe_left_out
+    from pe_bench.reporting.frames import describe_unused_runs
     from pe_bench.reporting.ranks import describe_ranks
     from pe_bench.reporting.selection import labels_of
     from pe_bench.reporting.tables import make_tables
@@ -73,7 +73,7 @@ def main(values: Values) -> int:
             _answer(tables, options.ask, options.task)
         else:
             _compare_pair(tables, pair, options)
-        for line in describe_left_out(records, pair, options.task or ()):
+        for line in describe_unused_runs(records, pair, options.task or ()):
             warn(line)
     return 0
 

@@ -11,7 +11,7 @@ from pe_bench.commands.parser import BAD_INPUT
 from pe_bench.commands.run import GridOptions
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, SavingError
-from pe_bench.grid.sizes import SIZES, VOCABULARY, choose_shape, count_parameters, read_size
+from pe_bench.grid.model_shape import SIZES, VOCABULARY, choose_shape, count_parameters, read_size
 from pe_bench.option_table import check_values, option
 from pe_bench.registry import catalogue, plugins
 from pe_bench.reporting.terminal import plain_table, wrap

@@ -57,7 +57,7 @@ def main(values: Values) -> int:
         raise InputError(f"--{given[0]} is for a table that ends in {LATEX}, not for {target}")
     if real_path(target) == real_path(results):
         raise InputError(f"{target} is the results folder: give another one")
-    from pe_bench.reporting.frames import describe_left_out, finished_runs
+    from pe_bench.reporting.frames import describe_unused_runs, finished_runs
     from pe_bench.results.reading import reading
 
     try:
@@ -70,7 +70,7 @@ def main(values: Values) -> int:
                 _write_table(target, records)
             else:
                 _write_folder(target, records)
-            for line in describe_left_out(records):
+            for line in describe_unused_runs(records):
                 warn(line)
     except SavingError as error:
         raise InputError(str(error)) from None

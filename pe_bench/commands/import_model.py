@@ -6,9 +6,9 @@ from pathlib import Path
 from pe_bench.commands.command import Command, OptionGroup
 from pe_bench.commands.values import Values
 from pe_bench.option_table import argument
+from pe_bench.results.labels import plugin_name
 from pe_bench.system.console import info
 from pe_bench.system.program import program
-from pe_bench.system.text import plugin_name
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import Kind, trusting_only
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.results.identity import describe_change, settings_of_phases
+from pe_bench.results.labels import plugin_name
 from pe_bench.results.layout import RECORD, RUN_LOCK, RUNS
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import key_of, read_record
 from pe_bench.system.locks import is_held
-from pe_bench.system.text import plugin_name
 from pe_bench.train import training_result
 
 State = Literal[

@@ -20,11 +20,11 @@ from pe_bench.option_table import option_names, options_of
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import trusting_only
 from pe_bench.registry.options import split_spec
+from pe_bench.results.labels import plugin_name
 from pe_bench.results.record import RunRecord
 from pe_bench.results.store import latest_copies, read_records
 from pe_bench.runs.options import RunOptions
 from pe_bench.system.console import info, warn
-from pe_bench.system.text import plugin_name
 
 GRID = "grid.toml"
 FREE = ("data", "keep", "logger")

@@ -12,11 +12,11 @@ from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.registry import catalogue, plugins
 from pe_bench.results.identity import flatten_settings
+from pe_bench.results.labels import plugin_name
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.tuning import VERSION
 from pe_bench.system.console import warn
-from pe_bench.system.text import plugin_name
 
 if TYPE_CHECKING:
     from pe_bench.runs.factory import RunFactory

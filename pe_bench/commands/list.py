@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pe_bench.commands.command import Command, OptionGroup
 from pe_bench.commands.values import Values
-from pe_bench.errors import InputError, suggest
+from pe_bench.errors import InputError
 from pe_bench.option_table import argument, option
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import KINDS, Kind
@@ -52,22 +52,15 @@ def _kind(what: str) -> Kind:
     """Return whether a name, file or folder is an encoding or a task.
 
     Raises:
-        InputError: it is neither.
+        InputError: it is neither, or has options.
     """
-    name, options = split_spec(what)
-    found = plugins.kinds_of(name)
-    if found and options:
-        raise InputError(f"list takes a name without options: write pe-bench list {name}")
-    if found:
-        return found[0]
-    known = ["encodings", "tasks"]
-    for kind in KINDS:
-        known += catalogue.names(kind)
     if what == "presets":
         raise InputError("every task has its own presets: write pe-bench list TASK")
-    raise InputError(
-        f"there is no encoding or task '{what}'{suggest(what, known)}; see pe-bench list"
-    )
+    name, options = split_spec(what)
+    kind = plugins.kind_of(name, ["encodings", "tasks"])
+    if options:
+        raise InputError(f"list takes a name without options: write pe-bench list {name}")
+    return kind
 
 
 COMMAND = Command(

@@ -9,10 +9,10 @@ from pe_bench.commands.command import Command, OptionGroup, results_option
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, suggest
 from pe_bench.option_table import argument, option
+from pe_bench.results.labels import plugin_name
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import check_writable
 from pe_bench.system.program import program
-from pe_bench.system.text import plugin_name
 
 if TYPE_CHECKING:
     from pe_bench.results.record import RunRecord

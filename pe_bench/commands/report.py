@@ -96,7 +96,7 @@ def _write_report(folders: Sequence[Path], options: ReportOptions) -> list[Path]
 
 def _draw_figures(folders: Sequence[Path], options: FigureOptions) -> list[Path]:
     from pe_bench.reporting.display_names import read_names
-    from pe_bench.reporting.paper_figures import save_figures
+    from pe_bench.reporting.paper_figures import save_paper_figures
     from pe_bench.reporting.selection import find_labels, select_tables
     from pe_bench.reporting.tables import make_tables
     from pe_bench.results.reading import reading
@@ -104,7 +104,7 @@ def _draw_figures(folders: Sequence[Path], options: FigureOptions) -> list[Path]
     with reading(*folders) as records:
         tables = select_tables(make_tables(records), options.task, options.encoding)
         labels = list(dict.fromkeys(name for table in tables for name in table.encodings))
-        return save_figures(
+        return save_paper_figures(
             tables,
             options.figures or folders[0] / FIGURES,
             options.width,

@@ -27,18 +27,18 @@ class Duration:
     """Duration of a run, in seconds.
 
     Attributes:
-        training: seconds per training row.
+        per_row: seconds of training per sequence.
         evaluation: seconds of the whole evaluation.
         start: seconds of the phase that the task starts from; 0 without one.
     """
 
-    training: float
+    per_row: float
     evaluation: float
     start: float
 
     def seconds(self, rows: float) -> float:
         """Return the seconds of training on a number of rows and of the evaluation."""
-        return self.training * rows + self.evaluation
+        return self.per_row * rows + self.evaluation
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Estimates:
                 of_others.append(seconds / self.slowness.get(other, 1.0))
             alone = fmean(of_others)
         start = fmean(duration.start for duration in used) if resolved.start else 0.0
-        per_row = fmean(duration.training for duration in used)
+        per_row = fmean(duration.per_row for duration in used)
         search = TRAININGS * rows * per_row if resolved.tuning else 0.0
         return Parts(slowness * alone, slowness * start, slowness * search)
 

@@ -15,6 +15,7 @@ from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import Kind
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results.labels import plugin_name
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.fitting import (
     describe_depths,
@@ -29,7 +30,6 @@ from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.unused_options import check_used
 from pe_bench.system.console import warn
 from pe_bench.system.files import check_no_file, check_writable, real_path
-from pe_bench.system.text import plugin_name
 from pe_bench.task import Task
 
 

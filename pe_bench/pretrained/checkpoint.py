@@ -16,8 +16,8 @@ from pe_bench.pretrained.weight_files import has_own_head, sample_files
 from pe_bench.pretrained.weights import check_files, load_files, make_empty
 from pe_bench.registry import plugins
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results.labels import plugin_name
 from pe_bench.system.console import warn
-from pe_bench.system.text import plugin_name
 from pe_bench.text.bpe_tokenizer import BpeTokenizer
 from pe_bench.text.load_tokenizer import model_tokenizer
 

@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import re
 import typing
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -135,6 +135,29 @@ def kinds_of(where: str) -> list[Kind]:
     return found
 
 
+def kind_of(where: str, words: Sequence[str] = ()) -> Kind:
+    """Return whether a name, file or folder is an encoding or a task.
+
+    Args:
+        where: the name or path, without options.
+        words: other words that the user could have meant.
+
+    Raises:
+        InputError: it is neither.
+    """
+    kinds = kinds_of(where)
+    if kinds:
+        return kinds[0]
+    known = [*words]
+    for kind in KINDS:
+        known += catalogue.names(kind)
+    hint = _suggest_option("encoding", where) or suggest(where, known)
+    raise InputError(
+        f"there is no encoding or task '{where}'{hint}; see pe-bench list, or give the path of a "
+        "file with one"
+    )
+
+
 def load(kind: Kind, spec: str, preset: str = "", *, complete: bool = True) -> Plugin:
     """Return the plugin that a spec names, imported, with its options.
 
@@ -226,7 +249,7 @@ def _refuse_unknown(kind: Kind, where: str) -> NoReturn:
         raise InputError(f"{kind}s are separated by spaces, as in {' '.join(listed)}")
     if not where:
         raise InputError(f"an empty spec names no {kind}; there are: {known}")
-    hint = suggest(where.lower(), catalogue.names(kind))
+    hint = _suggest_option(kind, where) or suggest(where.lower(), catalogue.names(kind))
     with contextlib.suppress(OSError):  # the name may be too long for a file
         if Path(where).is_dir():
             hint = f" (for the folder write ./{where}/)"
@@ -236,6 +259,20 @@ def _refuse_unknown(kind: Kind, where: str) -> NoReturn:
         f"there is no {kind} '{where}'{hint}; there are: {known}, or give a path that ends in .py, "
         "or package.module"
     )
+
+
+def _suggest_option(kind: Kind, where: str) -> str:
+    """Return a suggestion if a name is a value of a shipped plugin's option, else "".
+
+    For example, YaRN is `rope:scaling=yarn`.
+    """
+    for name in catalogue.names(kind):
+        cls = importing.plugin_class(kind, catalogue.import_plugin(kind, name), name)
+        for option, table in vars(cls).get("option_tables", {}).items():
+            default = next(one.default for one in plugin_options(cls) if one.name == option)
+            if where.lower() in table and where.lower() != default:
+                return f" (did you mean '{name}:{option}={where.lower()}'?)"
+    return ""
 
 
 def _refer_to_related(

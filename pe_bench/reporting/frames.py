@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from pe_bench.errors import InputError
+from pe_bench.results.labels import plugin_name
 from pe_bench.results.learning_curves import OF_A_RUN, POINT
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.metrics import Metric, describe_metric
@@ -20,7 +21,6 @@ from pe_bench.results.row_files import read_lines
 from pe_bench.results.run_data import read_run_curves, read_run_lines, rows_path
 from pe_bench.results.store import key_of, latest_copies
 from pe_bench.stats.significance import student_quantile
-from pe_bench.system.text import plugin_name
 
 # Columns that identify a number within a run.
 NUMBER = ["subset", "length", "second_axis", "metric", "status"]
@@ -196,7 +196,7 @@ def finished_runs(records: Iterable[RunRecord]) -> list[RunRecord]:
     return list(found.values())
 
 
-def describe_left_out(
+def describe_unused_runs(
     records: Iterable[RunRecord], encodings: Sequence[str] = (), tasks: Sequence[str] = ()
 ) -> list[str]:
     """Return the runs without a result and those of earlier code, a line for each encoding.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from pe_bench.reporting.notes import describe_left_out, describe_marks, unfinished_runs
+from pe_bench.reporting.notes import describe_marks, describe_missing, unfinished_runs
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.ranked_table import rank_briefly, rank_table, show_plain
 from pe_bench.reporting.tables import Table, make_tables
@@ -53,7 +53,7 @@ def summarize(
         if (table.about.settings or {}).get("tune"):
             marks += " " + " ".join([*describe_tuning(table), *describe_worse(table)])
         if not table.about.measures_time:  # its many notes are in the report
-            marks = " ".join([marks, *describe_left_out(table)])
+            marks = " ".join([marks, *describe_missing(table)])
         parts += [wrap(table.heading), shown, wrap(marks)]
         for other in tables:
             if other.about.settings_digest not in settings and _differ_in_tuning(table, other):

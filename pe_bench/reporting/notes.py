@@ -92,7 +92,7 @@ def write_notes(table: Table) -> str:
     lines += describe_tuning(table)
     lines += describe_worse(table)
     lines += [f"Missing: {name} ({reason})." for name, reason in table.about.unavailable.items()]
-    lines += describe_left_out(table)
+    lines += describe_missing(table)
     commits = table.commits
     code = f" at commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}" if commits else ""
     if len(commits) > 1 and not table.about.measures_time:
@@ -160,7 +160,7 @@ def _describe_baselines(table: Table) -> list[str]:
     return [f"{line} {NOT_BETTER}" if table.ranking.below_baselines else line]
 
 
-def describe_left_out(table: Table) -> list[str]:
+def describe_missing(table: Table) -> list[str]:
     """Return the measurements missing from a table of times, or of models without finite logits."""
     encodings: dict[str, dict[str, None]] = {}
     for record in table.records:

@@ -22,7 +22,7 @@ DPI = 300
 MOST = 12  # maximum number of encodings in a figure
 
 
-def save_figures(
+def save_paper_figures(
     tables: Sequence[Table],
     folder: Path,
     width: float,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from pe_bench.reporting.markdown import ABSENT, markdown_table
+from pe_bench.results.labels import plugin_name
 from pe_bench.results.metrics import describe_metric
-from pe_bench.system.text import plugin_name
 
 TABLE = Path(__file__).with_name("published.csv")
 Evidence = Literal["published", "second-hand"]

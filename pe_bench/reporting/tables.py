@@ -15,8 +15,8 @@ from pe_bench.reporting.incomplete import mark_incomplete
 from pe_bench.reporting.ranking import Ranking
 from pe_bench.results.identity import flatten_settings
 from pe_bench.results.items import Items
-from pe_bench.results.labels import shorten_labels
-from pe_bench.results.learning_curves import Key, LearningCurve
+from pe_bench.results.labels import plugin_name, shorten_labels
+from pe_bench.results.learning_curves import CurveKey, LearningCurve
 from pe_bench.results.metrics import Metric, describe_metric
 from pe_bench.results.reading import read_or_report, reading
 from pe_bench.results.record import RunRecord
@@ -24,7 +24,6 @@ from pe_bench.results.run_data import read_run_curves, read_run_items
 from pe_bench.results.views import Column, Curve, Gallery, Headline, Heatmap
 from pe_bench.system.commit import show_commit
 from pe_bench.system.files import slug
-from pe_bench.system.text import plugin_name
 
 MAX_DIFFERENCES = 60  # maximum characters of differences in a heading
 
@@ -221,7 +220,7 @@ class Table:
         return [read_or_report(read_run_items, record) or [] for record in self.records]
 
     @cached_property
-    def learning_curves(self) -> list[dict[Key, LearningCurve]]:
+    def learning_curves(self) -> list[dict[CurveKey, LearningCurve]]:
         """The learning curves of each record, by phase and subset."""
         return [read_or_report(read_run_curves, record) or {} for record in self.records]
 

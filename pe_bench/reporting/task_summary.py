@@ -165,7 +165,7 @@ def on_fixed_scale(table: Table) -> bool:
     return _has_floor(table) and find_end(table) is not None
 
 
-def describe_left_out(tables: Sequence[Table]) -> list[str]:
+def describe_unscaled(tables: Sequence[Table]) -> list[str]:
     """Return a sentence for each table without a fixed scale, which is in no mean over tasks."""
     lines = []
     for table in tables:
@@ -286,7 +286,7 @@ def _make_summary(group: Sequence[Table]) -> TaskSummary:
         return -len(table.ranking.means), table.title, -table.parameters
 
     tables: dict[str, Table] = {}
-    lines = describe_left_out(group)
+    lines = describe_unscaled(group)
     for table in sorted(filter(on_fixed_scale, group), key=first):
         if table.about.task in tables:
             counts = tables[table.about.task]

@@ -11,7 +11,7 @@ from pe_bench.reporting.chart_layout import Limits
 from pe_bench.reporting.chart_model import Band, Quantity, TrainingChart, TrainingCurve
 from pe_bench.reporting.tables import Table
 from pe_bench.results.items import Floats
-from pe_bench.results.learning_curves import Key, LearningCurve
+from pe_bench.results.learning_curves import CurveKey, LearningCurve
 
 MOST_POINTS = 100  # maximum number of points of a curve; a panel cannot show more
 MARKERS = 8  # markers of a curve, because encodings of one family have similar colours
@@ -51,7 +51,7 @@ def make_training(table: Table) -> list[TrainingChart]:
 
 
 def _make_charts(table: Table) -> list[TrainingChart]:
-    groups: dict[Key, dict[str, dict[int, LearningCurve]]] = {}
+    groups: dict[CurveKey, dict[str, dict[int, LearningCurve]]] = {}
     for record, curves in zip(table.records, table.learning_curves, strict=True):
         for (phase, subset), curve in curves.items():
             label = record.encoding

@@ -9,7 +9,7 @@ from pe_bench.reporting.same_data import describe_other_data
 from pe_bench.reporting.selection import tables_of_tasks
 from pe_bench.reporting.tables import Table
 from pe_bench.reporting.task_summary import (
-    describe_left_out,
+    describe_unscaled,
     find_limits,
     has_model_scores,
     on_fixed_scale,
@@ -99,7 +99,7 @@ def compare_pair(tables: Sequence[Table], first: str, second: str) -> Verdicts:
     for table, task, difference in zip(shared, tasks, found, strict=True):
         verdicts.append(Verdict(table, difference, *both_means(task.scores), len(tasks)))
     if len(shared) > 1:
-        left_out += describe_left_out(shared)
+        left_out += describe_unscaled(shared)
     mean = mean_of(shared, tasks)
     over_all = None
     if mean is not None:

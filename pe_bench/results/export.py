@@ -29,7 +29,7 @@ from pe_bench.results.layout import (
     baselines_path,
     copy_with_seal,
 )
-from pe_bench.results.learning_curves import OF_AN_EXPORT, Key, LearningCurve, write_curve_file
+from pe_bench.results.learning_curves import OF_AN_EXPORT, CurveKey, LearningCurve, write_curve_file
 from pe_bench.results.measurement import CSV_COLUMNS
 from pe_bench.results.reading import find_baselines, report_problem
 from pe_bench.results.record import RunRecord
@@ -52,7 +52,7 @@ def write_export(folder: Path, records: Sequence[RunRecord]) -> list[Path]:
         records: records of the runs.
     """
     items: list[Items] = []
-    curves: dict[Key, LearningCurve] = {}
+    curves: dict[CurveKey, LearningCurve] = {}
     labels: dict[str, list[str]] = {"task": [], "encoding": [], "run": []}
     kept: list[RunRecord] = []
     for record in records:

@@ -1,4 +1,4 @@
-"""Labels of encodings: "name", "name:option=value", "origin -> name [method]"; titles of runs."""
+"""Labels of plugins: "name", "name:option=value", "origin -> name [method]"; titles of runs."""
 
 import re
 from collections import Counter
@@ -9,6 +9,11 @@ ARROW = " -> "
 
 LONG_VALUE = re.compile(r"(?<==)([^,\[\]\s]{12})[^,\[\]\s]{12,}")
 """Value of an option with more than 24 characters, such as a list of numbers."""
+
+
+def plugin_name(label: str) -> str:
+    """Return the name of a plugin: its label or spec without the options."""
+    return label.partition(":")[0]
 
 
 def shorten_labels(labels: Iterable[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pe_bench.system.files import write_atomic
 OF_A_RUN = ("phase", "subset")
 OF_AN_EXPORT = ("task", "encoding", "run", *OF_A_RUN)
 
-Key = tuple[str, ...]
+CurveKey = tuple[str, ...]
 """Key of a curve: values of `OF_A_RUN` or of `OF_AN_EXPORT`."""
 
 
@@ -50,7 +50,9 @@ class LearningCurve:
 POINT = tuple(field.name for field in fields(LearningCurve))
 
 
-def write_curve_file(path: Path, curves: Mapping[Key, LearningCurve], names: Sequence[str]) -> None:
+def write_curve_file(
+    path: Path, curves: Mapping[CurveKey, LearningCurve], names: Sequence[str]
+) -> None:
     """Write curves as a Parquet file, a row for each point.
 
     Args:
@@ -84,7 +86,7 @@ def write_curve_file(path: Path, curves: Mapping[Key, LearningCurve], names: Seq
     write_atomic(path, content.getvalue().to_pybytes())
 
 
-def read_curve_file(path: Path, names: Sequence[str]) -> dict[Key, LearningCurve]:
+def read_curve_file(path: Path, names: Sequence[str]) -> dict[CurveKey, LearningCurve]:
     """Read a file of `write_curve_file`; return no curves if the file does not exist.
 
     Raises:
@@ -99,7 +101,7 @@ def read_curve_file(path: Path, names: Sequence[str]) -> dict[Key, LearningCurve
     table = read_table(path, pa.schema([*labels, *points]))
     keys = zip(*(table.column(name).to_pylist() for name in names), strict=True)
     columns = {name: table.column(name).to_pylist() for name in POINT}
-    found: dict[Key, LearningCurve] = {}
+    found: dict[CurveKey, LearningCurve] = {}
     start = 0
     for key, same in groupby(keys):
         end = start + sum(1 for _ in same)

@@ -93,7 +93,7 @@ class Origin(TypedDict, total=False):
 
 
 # "from" is a keyword of Python, so that the class syntax is impossible.
-Start = TypedDict("Start", {"from": Origin}, total=False)
+Continued = TypedDict("Continued", {"from": Origin}, total=False)
 Adaptation = TypedDict(
     "Adaptation",
     {
@@ -105,7 +105,7 @@ Adaptation = TypedDict(
 )
 
 
-class Settings(Start, total=False):
+class Settings(Continued, total=False):
     """The settings of a run."""
 
     task: Label

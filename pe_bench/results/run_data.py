@@ -12,7 +12,7 @@ from pe_bench.results.layout import CURVES, ITEMS, PACKED_ROWS, ROWS
 from pe_bench.results.learning_curves import (
     OF_A_RUN,
     OF_AN_EXPORT,
-    Key,
+    CurveKey,
     LearningCurve,
     read_curve_file,
 )
@@ -106,7 +106,7 @@ def _items_by_run(path: Path) -> dict[RunKey, list[Items]]:
     return found
 
 
-def read_run_curves(record: RunRecord) -> dict[Key, LearningCurve]:
+def read_run_curves(record: RunRecord) -> dict[CurveKey, LearningCurve]:
     """Return the learning curves of a run, with keys as in `OF_A_RUN`; empty if it has no file.
 
     Raises:
@@ -122,9 +122,9 @@ def read_run_curves(record: RunRecord) -> dict[Key, LearningCurve]:
 
 
 @_until_changed
-def _curves_by_run(path: Path) -> dict[RunKey, dict[Key, LearningCurve]]:
+def _curves_by_run(path: Path) -> dict[RunKey, dict[CurveKey, LearningCurve]]:
     """Return the learning curves of an export by run."""
-    found: dict[RunKey, dict[Key, LearningCurve]] = {}
+    found: dict[RunKey, dict[CurveKey, LearningCurve]] = {}
     for (task, encoding, run, *of_run), curve in read_curve_file(path, OF_AN_EXPORT).items():
         found.setdefault((task, encoding, run), {})[tuple(of_run)] = curve
     return found

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from pe_bench.option_table import option_words
+from pe_bench.results.labels import plugin_name
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.tuning import Tuning
-from pe_bench.system.text import plugin_name
 from pe_bench.text.tokenizer import Tokenizer
 
 

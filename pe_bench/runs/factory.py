@@ -10,6 +10,7 @@ from pe_bench.errors import InputError
 from pe_bench.pretrained.rotation import with_rotation
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results.labels import plugin_name
 from pe_bench.runs.adaptation import adapt, continue_from_origin
 from pe_bench.runs.command_words import command_words
 from pe_bench.runs.fitting import reason_to_skip
@@ -18,7 +19,6 @@ from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, resolve
 from pe_bench.runs.run import Run
 from pe_bench.runs.timing_context import find_conditions
-from pe_bench.system.text import plugin_name
 
 
 class RunFactory:

@@ -13,8 +13,8 @@ from pe_bench.pretrained.checkpoint import Checkpoint, open_checkpoint
 from pe_bench.pretrained.weights import load_files, make_empty
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results.labels import plugin_name
 from pe_bench.runs.options import RunOptions
-from pe_bench.system.text import plugin_name
 from pe_bench.train.adaptation_methods import trains_all
 
 

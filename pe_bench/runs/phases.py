@@ -27,7 +27,7 @@ from pe_bench.runs.held_out_loss import held_out_loss
 from pe_bench.runs.initial_weights import Adapted
 from pe_bench.runs.rate_search import Search
 from pe_bench.runs.resolve import ResolvedTask
-from pe_bench.runs.tunable import values_to_try, with_choice
+from pe_bench.runs.tunable import values_to_try, with_value
 from pe_bench.system.cache_entries import CHECKPOINTS, OF, START
 from pe_bench.system.files import saving, slug
 from pe_bench.system.locks import locked
@@ -147,7 +147,7 @@ class Phases:
             SharedFailure: the model cannot be built.
         """
         try:
-            return task.make_model(with_choice(self.encoding, choice), seed)
+            return task.make_model(with_value(self.encoding, choice.value), seed)
         except CRASHES as error:
             raise SharedFailure from error
 
@@ -167,7 +167,7 @@ class Phases:
         subset, seed = phase.subset, phase.seed
         choice = Candidate(phase.lr, phase.value)
         phases, task = self._find_phase(task, phase)
-        model = task.make_model(with_choice(phases.encoding, choice), seed)
+        model = task.make_model(with_value(phases.encoding, choice.value), seed)
         batches = BatchStream(task, subset, seed)
         config = replace(task.train, lr=choice.lr)
         store = phases._store(phase.folder, phase.identity, task)

@@ -12,13 +12,13 @@ from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import Kind, trusting_only
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import flatten_settings, settings_of_phases
+from pe_bench.results.labels import plugin_name
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.options import MovedPaths, RunOptions
 from pe_bench.runs.resolve import ResolvedTask
 from pe_bench.runs.tuning import Tuning, default_rates
 from pe_bench.system.files import cache_folder
-from pe_bench.system.text import plugin_name
 from pe_bench.task import Preset, Task
 
 NEEDED = {"task", "precision", "model", "train", "start"}  # required settings

@@ -17,12 +17,12 @@ from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.options import TaskSpec, plugin_options
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import digest_settings
+from pe_bench.results.labels import plugin_name
 from pe_bench.results.views import Headline
 from pe_bench.runs.declared import check_axes, check_declared
 from pe_bench.runs.initial_weights import Adapted, load_pretrained
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.tuning import Tuning, default_rates
-from pe_bench.system.text import plugin_name
 from pe_bench.task import Preset, Task, TaskContext
 from pe_bench.text.tokenizer import Tokenizer
 from pe_bench.train import training_result

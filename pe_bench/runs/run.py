@@ -37,7 +37,7 @@ from pe_bench.runs.run_record import (
 )
 from pe_bench.runs.timing_context import code_of
 from pe_bench.runs.trained_models import is_damaged, is_kept, keep, model_folder
-from pe_bench.runs.tunable import with_choice
+from pe_bench.runs.tunable import with_value
 from pe_bench.system import environment
 from pe_bench.system.cache_entries import CHECKPOINTS, drop_weights, limit_weights
 from pe_bench.system.console import info, warn
@@ -312,7 +312,8 @@ class Run:
 
     def _keep(self, model: Decoder, subset: str | None) -> None:
         folder = model_folder(self.folder, subset)
-        encoding = with_choice(self.encoding, self.phases.choose(self.resolved, subset))
+        choice = self.phases.choose(self.resolved, subset)
+        encoding = with_value(self.encoding, choice.value)
         if isinstance(encoding, Adapted):
             encoding = encoding.encoding
         keep(model, folder, encoding, self.resolved.task.vocabulary)

@@ -26,7 +26,7 @@ from pe_bench.results.layout import (
 )
 from pe_bench.results.learning_curves import (
     OF_A_RUN,
-    Key,
+    CurveKey,
     LearningCurve,
     read_curve_file,
     write_curve_file,
@@ -96,7 +96,7 @@ class RunFolder:
         rows: Sequence[Measurement],
         items: Sequence[Items],
         cost: Mapping[str, Any],
-        curves: Mapping[Key, LearningCurve],
+        curves: Mapping[CurveKey, LearningCurve],
     ) -> None:
         """Write the files of a subset; its cost, written last, seals the other files."""
         files = [self._file(subset, ".csv"), self._file(subset, ".parquet")]
@@ -121,9 +121,9 @@ class RunFolder:
             items += read_items(self._file(subset, ".parquet"))
         return Evaluation(rows, items=items)
 
-    def read_curves(self, subsets: Sequence[str]) -> dict[Key, LearningCurve]:
+    def read_curves(self, subsets: Sequence[str]) -> dict[CurveKey, LearningCurve]:
         """Return the learning curves of measured subsets."""
-        curves: dict[Key, LearningCurve] = {}
+        curves: dict[CurveKey, LearningCurve] = {}
         for subset in subsets:  # subsets of the same training have the same curve
             curves |= read_curve_file(self._file(subset, ".curves.parquet"), OF_A_RUN)
         return curves

@@ -8,7 +8,7 @@ from typing import Any
 from pe_bench.errors import CRASHES
 from pe_bench.pretrained.rotation import with_rotation
 from pe_bench.registry.plugins import Plugin
-from pe_bench.results.learning_curves import Key, LearningCurve
+from pe_bench.results.learning_curves import CurveKey, LearningCurve
 from pe_bench.results.record import RunRecord, RunStatus
 from pe_bench.runs.declared import declared_fields
 from pe_bench.runs.describe import describe_encoding, describe_task
@@ -139,7 +139,7 @@ def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[
 
 def find_curves(
     resolved: ResolvedTask, phases: Phases, subset: str | None, seed: int, trained: TrainingResult
-) -> dict[Key, LearningCurve]:
+) -> dict[CurveKey, LearningCurve]:
     """Return the learning curves of a model's phases, with keys as in `OF_A_RUN`.
 
     Args:
@@ -150,7 +150,7 @@ def find_curves(
         trained: result of the model's last phase, called "task" in the keys. The phase that it
             starts from is called "start".
     """
-    curves: dict[Key, LearningCurve] = {}
+    curves: dict[CurveKey, LearningCurve] = {}
     start = phases.find_start(resolved, subset)
     start_result = _load_start_result(start, seed) if start else None
     if start and start_result and start_result.curve:

@@ -6,9 +6,9 @@ from typing import Any
 
 from pe_bench.errors import PACKAGE, PLUGINS
 from pe_bench.registry.plugins import Plugin
+from pe_bench.results.labels import plugin_name
 from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.resolve import ResolvedTask
-from pe_bench.system.text import plugin_name
 
 
 def find_user_paths(task: ResolvedTask, encoding: Plugin) -> dict[str, Any]:

@@ -6,17 +6,16 @@ from pe_bench.errors import InputError
 from pe_bench.registry import plugins
 from pe_bench.registry.options import plugin_options, show, split_spec, with_option
 from pe_bench.registry.plugins import Plugin
-from pe_bench.runs.candidates import Candidate
 from pe_bench.runs.initial_weights import Adapted, Pretrained
 from pe_bench.runs.resolve import ResolvedTask
 
 
-def with_choice(encoding: Plugin, choice: Candidate) -> Plugin:
-    """Return the encoding with the chosen value of its tunable option."""
-    if choice.value is None:
+def with_value(encoding: Plugin, value: str | None) -> Plugin:
+    """Return the encoding with a value of its tunable option; None: the encoding's default."""
+    if value is None:
         return encoding
     option = encoding.cls.tunable.option
-    return plugins.load("encoding", with_option(encoding.given, option, choice.value))
+    return plugins.load("encoding", with_option(encoding.given, option, value))
 
 
 def values_to_try(encoding: Plugin, task: ResolvedTask) -> Sequence[str]:
@@ -36,7 +35,7 @@ def values_to_try(encoding: Plugin, task: ResolvedTask) -> Sequence[str]:
     found = []
     for value in tunable.values(task.model):
         try:
-            candidate = with_choice(encoding, Candidate(0.0, show(value)))
+            candidate = with_value(encoding, show(value))
             fits = task.task.skip(task.make_encoding(candidate)) is None
         except InputError:
             continue

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from pe_bench.errors import InputError
+from pe_bench.results.labels import plugin_name
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import ResolvedTask, without_effect
-from pe_bench.system.text import plugin_name
 from pe_bench.task import Preset
 from pe_bench.text.tokenizer import Tokenizer
 

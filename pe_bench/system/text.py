@@ -6,11 +6,6 @@ import re
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def plugin_name(label: str) -> str:
-    """Return the name of a plugin: its label or spec without the options."""
-    return label.partition(":")[0]
-
-
 def printable(text: str) -> str:
     """Replace the characters that could control a terminal."""
     return text if text.isprintable() else FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -6,9 +6,9 @@ from typing import Any
 
 from pe_bench.config import ROUNDING_ONLY, AdaptConfig, ModelConfig, TrainConfig
 from pe_bench.option_table import option_names, option_words
+from pe_bench.results.labels import plugin_name
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.tuning import VERSION, default_rates
-from pe_bench.system.text import plugin_name
 
 USUAL = "bytes"  # the default tokenizer of a preset
 PLACEHOLDERS = {"DIR": "the folder with the data", "FILE": "the file of the tokenizer"}

@@ -12,8 +12,8 @@ from pe_bench.reporting.task_summary import (
     TaskSummary,
     correlation_rows,
     describe_correlations,
-    describe_left_out,
     describe_notes,
+    describe_unscaled,
     find_limits,
     has_model_scores,
     shared_settings,
@@ -65,7 +65,7 @@ def _summary_section(
         shares = {first + index: share for index, share in scores.shares.items()}
         cells = [*means.cells, *scores.cells]
         rows.append(Row(name, cells, means.bars, shares, scores.learned))
-    notes = describe_notes(summary) if summary else describe_left_out([s.table for s in sections])
+    notes = describe_notes(summary) if summary else describe_unscaled([s.table for s in sections])
     return SummarySection(title, preset, notes, header, rows, sources, first, correlations, about)
 
 

@@ -81,6 +81,25 @@ def test_tokens_of_a_layer_are_those_of_its_input(shape: tuple[int, ...]) -> Non
             call(X, tokens=tokens)
 
 
+@pytest.mark.parametrize("shape", [(2, 6, 8), (6, 16), (1, 2, 6, 16)])
+def test_the_input_of_a_layer_has_the_width_of_the_model(shape: tuple[int, ...]) -> None:
+    layers = AttentionLayers(SHAPE, pe_bench.load_encoding("rope"))
+    forward_pass = layers.begin(TOKENS)
+    forward_pass.embed(X)
+    layer = layers[0]
+    calls: list[Callable[..., Any]] = [layer, layer.attend, layer.embed, layer.prepare]
+    calls += [layer.backends, lambda x: layer(x, forward_pass)]
+    for call in calls:
+        with pytest.raises(InputError, match=r"x is \(.*\), but must be \(B, T, 16\)"):
+            call(torch.zeros(shape))
+
+
+def test_a_name_is_no_encoding() -> None:
+    for make in (AttentionLayer, AttentionLayers, Decoder):
+        with pytest.raises(InputError, match=r"give pe_bench.load_encoding\('rope'\)"):
+            make(SHAPE, "rope")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("length", [1, 5, 7])
 def test_all_tensors_of_a_pass_have_its_tokens(length: int, packed: bool) -> None:

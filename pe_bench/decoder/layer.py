@@ -39,6 +39,7 @@ class AttentionLayer(nn.Module):
 
     Raises:
         FaultyPlugin: the encoding has both a sink and a replacement of the softmax.
+        InputError: `make_encoding` is a name.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class AttentionLayer(nn.Module):
         encoding: Encoding | None = None,
     ) -> None:
         super().__init__()
+        self.width = config.width
         self.attention = Attention(config, layer)
         if encoding is None:
             encoding = make_in_float32(make_encoding, config, layer)
@@ -69,8 +71,9 @@ class AttentionLayer(nn.Module):
 
         Raises:
             InputError: the encoding changes embeddings or passes on a state, which a plain call
-                would drop; or a call of `forward_pass` is missing.
+                would drop; a call of `forward_pass` is missing; or x has a wrong shape.
         """
+        self._check_shape(x)
         if forward_pass is not None:
             return forward_pass.attend(self.attention, self.encoding, x)
         name = type(self.encoding).__name__
@@ -106,6 +109,9 @@ class AttentionLayer(nn.Module):
             state: return value of `prepare` or `update_state`; None: the state of a first layer.
             tokens: (B, T) ids, as in `forward`.
             backend: implementation of attention.
+
+        Raises:
+            InputError: x or the tokens have a wrong shape.
         """
         positions = self._positions(x, tokens)
         state = hooks.prepare(self.encoding, x, positions) if state is None else state
@@ -144,7 +150,14 @@ class AttentionLayer(nn.Module):
         """
         return hooks.update_state(self.encoding, state, extra, mlp_in, mlp_out)
 
+    def _check_shape(self, x: Tensor) -> None:
+        if x.dim() != 3 or x.shape[-1] != self.width:
+            raise InputError(
+                f"x is {tuple(x.shape)}, but must be (B, T, {self.width}), a vector for each token"
+            )
+
     def _positions(self, x: Tensor, tokens: Tensor | None) -> Positions:
+        self._check_shape(x)
         if tokens is None:
             if self.encoding.overrides("positions"):
                 raise InputError(

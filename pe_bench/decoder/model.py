@@ -43,7 +43,14 @@ def make_in_float32(make_encoding: MakeEncoding, config: ModelConfig, layer: int
     """Return an encoding whose parameters and buffers are float32 or wider.
 
     The default dtype of torch may be narrower: transformers sets it while it loads a model.
+
+    Raises:
+        InputError: `make_encoding` is a name.
     """
+    if isinstance(make_encoding, str):
+        raise InputError(
+            f"'{make_encoding}' is a name: give pe_bench.load_encoding('{make_encoding}')"
+        )
     default = torch.get_default_dtype()
     if default.itemsize >= 4:
         return make_encoding(config, layer)

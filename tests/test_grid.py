@@ -252,6 +252,7 @@ def test_work_that_runs_share_counts_once(tmp_path: Path) -> None:
         (make_run("c", "there", "a rate"), 5),
         (make_run("c", "three", "a rate", before=""), 5 + 7 + 6 * 7),  # and a search there
         (make_run("c", "three", "a rate", before=""), 5),
+        (make_run("three", "there"), 5),  # the same search, for its own task
     ]
     runs, seconds = zip(*expected, strict=True)
     for _ in range(2):

@@ -87,6 +87,19 @@ def test_every_run_has_a_state(folder: Path) -> None:
         assert states(folder)["nope"] == ["running"]
 
 
+def test_the_state_is_known_in_a_folder_of_another_user(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for lock in folder.glob("runs/*/*/*"):
+        (lock / "lock").touch()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("pe_bench.system.locks.hold", refuse)
+    assert states(folder) == STATES | {"fox": ["running"]}  # perhaps: it has no record
+
+
 def test_an_edit_that_is_taken_back_makes_the_other_run_stale(tmp_path: Path) -> None:
     for edit, order, day in (("1-aa", 3, 1), ("1-bb", 2, 2)):  # order: of the last request
         put(

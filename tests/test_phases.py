@@ -13,6 +13,7 @@ import torch
 
 from pe_bench.config import TrainConfig
 from pe_bench.errors import ChangedError
+from pe_bench.results.merging_tuning import restore_tuning
 from pe_bench.runs.adaptation import copy_shared_weights
 from pe_bench.runs.candidates import Candidate, Trial
 from pe_bench.runs.distributed import PhaseMessage
@@ -28,6 +29,7 @@ from pe_bench.runs.run import Run
 from pe_bench.runs.run_record import find_pretraining, make_record
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system.cache_entries import OF, START
+from pe_bench.system.sealed import read_sealed
 from pe_bench.system.time_limit import TimeLimit
 from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.process_group import ProcessGroup, Strategy
@@ -226,10 +228,10 @@ def test_an_adapted_encoding_starts_from_the_search_for_its_own_subset(
     assert searched == [("rope", "reverse"), (label, "reverse")] and label != "rope"
     assert run.resolved.start is not None
     tuning_of = {}
-    for part, encoding in (("task", label), ("start", "rope")):
+    for part, one in (("task", phases), ("start", origin)):
         rates = dict.fromkeys(("copy", "reverse"), CHOICE.lr)
-        about = {"task": "copying", "encoding": encoding, "encoding_version": "1"}
-        tuning_of[part] = {**about, "lr": rates, "tried": []}
+        about = {"encoding": one.encoding.label, "encoding_version": one.encoding.version}
+        tuning_of[part] = {"task": "copying", **about, "lr": rates, "tried": []}
     _write_choices(replace(make_record("done", run.resolved, phases, 3, 0), tuning=tuning_of), run)
     for number, subset in enumerate(("copy", "reverse"), 1):
         start = phases.find_start(run.resolved, subset)
@@ -244,6 +246,13 @@ def test_an_adapted_encoding_starts_from_the_search_for_its_own_subset(
     assert [found[part]["encoding"] for part in tuning_of] == [label, "rope"]
     cost = find_pretraining(run.resolved, phases, 3)
     assert cost is not None and (cost["steps"], cost["seconds"], "loss" in cost) == (3, 30, False)
+    assert restore_tuning(make_record("done", run.resolved, phases, 3, 0), tmp_path / "there") == []
+    for one, task in ((phases, run.resolved), (origin, run.resolved.start)):
+        path = one.search_of(task).path
+        copy = tmp_path / "there" / path.relative_to(run.results)
+        assert read_sealed(copy, owner=copy.stem) == read_sealed(path, owner=path.stem)
+    store.final.unlink()  # the cost of one of them is lost
+    assert find_pretraining(run.resolved, phases, 3) is None
 
 
 def test_each_subset_has_its_own_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def test_what_cannot_be_answered_is_named(results: Path) -> None:
         (Question("tape", "apart", ("one",)), "no seed in common"),
         (Question("tape", "rope", ("four",)), "four: no scores of tape and rope."),
         (Question("tape", "late"), "tape and late have only one in common, so there is no mean"),
-        (Question("tape", "apart"), "tape and apart have no task in common."),
+        (Question("tape", "apart"), "tape and apart have no scores of the same seed on any task."),
         (Question("tape", "half"), "a seed in common in all of them."),
         (
             Question("tape", "ropes", ("one",)),

@@ -73,7 +73,7 @@ def _describe(
 ) -> FoundRun:
     if record is None or record.status != "done":
         lock = folder / RUN_LOCK
-        if lock.exists() and is_held(lock):
+        if lock.exists() and is_held(lock, unknown=record is None):
             return FoundRun(folder, "running")
     if record is None:
         return FoundRun(folder, "unfinished", "the same pe-bench run continues from here")

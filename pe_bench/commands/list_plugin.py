@@ -11,7 +11,7 @@ from pe_bench.config import ModelConfig
 from pe_bench.errors import CRASHES, InputError, describe_error
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import Kind
-from pe_bench.registry.options import option_of, plugin_options, show, show_type
+from pe_bench.registry.options import TABLES, option_of, plugin_options, show, show_type
 from pe_bench.registry.plugins import Plugin
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.memory import decoder_parameters
@@ -55,7 +55,7 @@ def _inherited(cls: type[Any]) -> list[str]:
 def _choices(cls: type[Any]) -> list[str]:
     """Return the documentation of option values that have further options."""
     found = []
-    for option, table in getattr(cls, "option_tables", {}).items():
+    for option, table in getattr(cls, TABLES, {}).items():
         for value, choice in table.items():
             lines = [f"{option}={value}: {(choice.__doc__ or '').partition(chr(10))[0]}"]
             for part in choice.__mro__:

@@ -193,11 +193,11 @@ def _with_shared(run: Run, parts: Parts, counted: set[Hashable]) -> float:
     start = run.resolved.start
     if start:
         label = run.phases.start_phases.encoding.label
-        shared = (label, start.digest(), run.seed)
+        start_search = (label, start.digest())  # as `pending_search_key`
+        shared = (*start_search, run.seed)
         if shared not in counted and not _is_trained(run):
             seconds += parts.start
         counted.add(shared)
-        start_search = ("search", label, start.digest())
         if start_search not in counted and not _is_start_chosen(run):
             seconds += TRAININGS * parts.start
         counted.add(start_search)

@@ -10,7 +10,14 @@ from pe_bench.config import ModelConfig
 from pe_bench.errors import InputError
 from pe_bench.pretrained.llama_config import LlamaConfig
 from pe_bench.registry import catalogue, plugins
-from pe_bench.registry.options import EncodingSpec, convert, plugin_options, show, split_spec
+from pe_bench.registry.options import (
+    TABLES,
+    EncodingSpec,
+    convert,
+    plugin_options,
+    show,
+    split_spec,
+)
 from pe_bench.registry.plugins import Plugin
 
 FILE = re.compile(r"[/\\]|\.py\b")
@@ -100,7 +107,7 @@ def _choose_options(
         of_model = f"which may differ from those of {config.encoding}"
         return {}, [f"{plugin.label} rotates with its own frequencies, {of_model}"]
     known = {option.name: option for option in plugin_options(plugin.cls)}
-    scales = SCALING in getattr(plugin.cls, "option_tables", {})
+    scales = SCALING in getattr(plugin.cls, TABLES, {})
     taken = {}
     for name, value in (own or rotation).items():
         wanted = name == BASE or (SCALING not in given and (own or scales))

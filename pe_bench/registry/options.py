@@ -28,6 +28,9 @@ class TaskSpec(NestedSpec):
     """Type of an option that names a task: `scrolls:start=perplexity:corpus=pg19`."""
 
 
+TABLES = "option_tables"
+"""Class attribute with dataclasses for the values of an option, see `plugin_options`."""
+
 DOTTED_CLASS = r"[^\W\d]\w*(?:\.\w+)+:[^\W\d]\w*(?!\w|=|\.py)"
 """package.module:Class"""
 
@@ -92,7 +95,7 @@ def plugin_options(cls: type[Any]) -> list[inspect.Parameter]:
             type or default cannot be written in a spec.
     """
     found: dict[str, inspect.Parameter] = {}
-    tables: Mapping[str, Mapping[str, type[Any]]] = getattr(cls, "option_tables", {})
+    tables: Mapping[str, Mapping[str, type[Any]]] = getattr(cls, TABLES, {})
     for ancestor in cls.__mro__:
         constructor = vars(ancestor).get("__init__")
         if constructor is None:

@@ -26,6 +26,7 @@ from pe_bench.registry.constructors import (
 )
 from pe_bench.registry.importing import KINDS, Kind, is_path
 from pe_bench.registry.options import (
+    TABLES,
     EncodingSpec,
     NestedSpec,
     TaskSpec,
@@ -267,8 +268,10 @@ def _suggest_option(kind: Kind, where: str) -> str:
     For example, YaRN is `rope:scaling=yarn`.
     """
     for name in catalogue.names(kind):
+        if TABLES not in catalogue.path_of(kind, name).read_text(encoding="utf-8"):
+            continue  # importing all plugins takes seconds
         cls = importing.plugin_class(kind, catalogue.import_plugin(kind, name), name)
-        for option, table in vars(cls).get("option_tables", {}).items():
+        for option, table in vars(cls).get(TABLES, {}).items():
             default = next(one.default for one in plugin_options(cls) if one.name == option)
             if where.lower() in table and where.lower() != default:
                 return f" (did you mean '{name}:{option}={where.lower()}'?)"

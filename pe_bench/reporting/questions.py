@@ -150,7 +150,7 @@ def _explain_missing_mean(shared: Sequence[Table], first: str, second: str) -> s
     """Return why there is no mean over the tables in which two encodings have scores."""
     tasks = sorted({table.about.task for table in shared})
     if not tasks:
-        return f"{first} and {second} have no task in common."
+        return f"{first} and {second} have no scores of the same seed on any task."
     if len(tasks) == 1:
         return (
             f"{first} and {second} have only {tasks[0]} in common, so there is no mean over tasks: "

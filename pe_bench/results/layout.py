@@ -12,6 +12,7 @@ The folder of a run is `runs/<task>/<encoding>/seed<seed>-<hash>/`:
     rows.csv             all rows of the run
     items.parquet        the scores of single items, a row for each evaluation point
     curves.parquet       the learning curves, a row for each point
+    model/               the trained model, with `--keep`
     run.json             the record of the run, written last: the status "done", and checksums of
                          these files (`pe_bench.system.sealed`)
 """

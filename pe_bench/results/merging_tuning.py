@@ -6,7 +6,7 @@ from typing import Any
 
 from pe_bench.config import show_rate
 from pe_bench.errors import InputError
-from pe_bench.results.identity import digest_settings, settings_of_phases, tuning_path
+from pe_bench.results.identity import digest_settings, tuning_path
 from pe_bench.results.record import RunRecord
 from pe_bench.results.record_parts import SearchJson
 from pe_bench.system.files import LARGEST
@@ -38,7 +38,7 @@ def restore_tuning(record: RunRecord, target: Path) -> list[str]:
         A sentence for each phase whose choices are not written, as in `copy_tuning`.
     """
     complaints = []
-    for name, settings in zip(("task", "start"), settings_of_phases(record.settings), strict=False):
+    for name, settings in (("task", record.settings), ("start", _settings_of_start(record))):
         content = (record.tuning or {}).get(name)
         if content and {"model", "train", "start"} <= settings.keys():
             names = (content["task"], content["encoding"])
@@ -46,6 +46,16 @@ def restore_tuning(record: RunRecord, target: Path) -> list[str]:
             copy = tuning_path(target, *names, identity)
             complaints.append(add_choices(content, record.folder or target, copy))
     return list(filter(None, complaints))
+
+
+def _settings_of_start(record: RunRecord) -> Mapping[str, Any]:
+    """Return the settings of the task that a run starts from; empty if it has no such task.
+
+    An adapted encoding starts from the same task, trained with its origin.
+    """
+    if "from" in record.settings:
+        return {name: value for name, value in record.settings.items() if name != "from"}
+    return record.settings.get("start") or {}
 
 
 def add_choices(content: Mapping[str, Any], source: Path, copy: Path) -> str:

@@ -114,7 +114,7 @@ def describe_costs(costs: Mapping[str, Mapping[str, Any]], *, each_subset: bool)
 
 
 def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[str, Any] | None:
-    """Return the cost of the phase that the task starts from.
+    """Return the cost of the phase that the task starts from; None: it is not known.
 
     If each model of the run starts from a different one, the result is the total of their costs,
     without a loss.
@@ -123,8 +123,9 @@ def find_pretraining(resolved: ResolvedTask, phases: Phases, seed: int) -> dict[
     for subset in resolved.model_subsets:
         start = phases.find_start(resolved, subset)
         trained = _load_start_result(start, seed) if start else None
-        if start and trained:
-            found[start.subset] = trained
+        if start is None or trained is None:
+            return None
+        found[start.subset] = trained
     results = list(found.values())
     if len(results) <= 1:
         return results[0].cost() if results else None

@@ -54,13 +54,20 @@ def hold(path: Path, timeout: float = -1) -> Iterator[None]:
         lock.release()
 
 
-def is_held(path: Path) -> bool:
-    """Return whether a process holds a lock file; True also if the lock cannot be tried."""
+def is_held(path: Path, *, unknown: bool = True) -> bool:
+    """Return whether a process holds a lock file.
+
+    Args:
+        path: path of the lock file.
+        unknown: the result if the lock cannot be tried, as in a folder of another user.
+    """
     try:
         with hold(path, timeout=0):
             return False
-    except (Timeout, OSError, SavingError):
+    except Timeout:
         return True
+    except (OSError, SavingError):
+        return unknown
 
 
 @contextlib.contextmanager

@@ -80,9 +80,9 @@ def test_lines_and_windows() -> None:
     """Costs of two layers, one with a window of two and the first key, by hand."""
     window = Visibility(window=2, first=1)
     only = Operations
-    rest = PartCost(only(0, 100, 0), only(0, 10, 0), only(8, 6, 0), kept=7)
+    rest = PartCost(only(0, 100, 0), only(0, 10, 0), only(8, 6, 0), saved=7)
     full = PartCost(
-        only(20, 3, 2), only(0, 5, 4), only(0, 12, 2), kept=11, cached=((8, EVERYTHING),)
+        only(20, 3, 2), only(0, 5, 4), only(0, 12, 2), saved=11, cached=((8, EVERYTHING),)
     )
     local = PartCost(
         only(0, 1, 2), only(0, 2, 3), only(0, 0, 1), 13, ((4, window), (16, EVERYTHING)), window
@@ -93,7 +93,7 @@ def test_lines_and_windows() -> None:
     shared = 8 / 4 + 6 + (12 + 2 * 2.5) + 2.25
     for rows in (1, 3):
         assert found.training(4, rows) == pytest.approx(10 + of_full + of_local + shared / rows)
-    assert found.kept == 7 + 11 + 13
+    assert found.saved == 7 + 11 + 13
     assert found.prefill(4) == 20 + 4 * (3 + 2 * 2.5 + 1 + 2 * 2.25) + 100
     assert found.decode(4) == 100 + (20 + 3 + 2 * 4) + (1 + 2 * 3)
     assert found.decode(2) == 100 + (20 + 3 + 2 * 2) + (1 + 2 * 2)
@@ -115,7 +115,7 @@ def test_a_larger_vocabulary_costs_more() -> None:
     for one, other in zip(found, parts[1], strict=True):
         for name in ("forward", "training", "shared"):
             assert vars(getattr(one, name)) == pytest.approx(vars(getattr(other, name)))
-        assert one.kept == pytest.approx(other.kept, rel=0.01) and one.cached == other.cached
+        assert one.saved == pytest.approx(other.saved, rel=0.01) and one.cached == other.cached
     assert model_cost._few_words(SHAPE) == 65 and model_cost._few_words(few) == 65
     assert model_cost._few_words(SHAPE.changed(vocab_size=11)) == 11
     assert model_cost._few_words(SHAPE.changed(digit_ids=(3, 99))) == 100
@@ -183,7 +183,7 @@ def test_numbers_that_the_backward_pass_needs(rows: int) -> None:
     """Bytes of a batch beyond those of the weights, by another count."""
     shape = SHAPE.changed(layers=2, train_length=12)
     model = Decoder(shape, plugins.load("encoding", "nope").make).train()
-    kept = sum(part.kept for part in count_step(model, rows, 12, narrow=False))
+    kept = sum(part.saved for part in count_step(model, rows, 12, narrow=False))
     known = {p.untyped_storage()._cdata for p in model.parameters()}
     stored: dict[int, Tensor] = {}
 
@@ -219,8 +219,8 @@ def test_products_are_counted_where_they_are() -> None:
     outside = SHAPE.width**2 + WORDS
     for layer in layers:
         assert layer.forward == length * 2 * (OF_LAYER + pair)
-        assert layer.products == length * (6 * OF_LAYER + 7 * pair)
-    assert (rest.forward, rest.products) == (2 * length * outside, 6 * length * outside)
+        assert layer.step == length * (6 * OF_LAYER + 7 * pair)
+    assert (rest.forward, rest.step) == (2 * length * outside, 6 * length * outside)
 
 
 @pytest.mark.slow
@@ -315,7 +315,7 @@ def test_a_counted_model_costs_the_same(spec: str, monkeypatch: pytest.MonkeyPat
 def test_every_kind_of_encoding_can_be_counted(name: str) -> None:
     shape = replace(SHAPE, layers=2, train_length=32)
     found = measure(plugins.load("encoding", name).make, shape)
-    assert found.training(32, 2) > 0 and found.decode(32) > 0 and found.kept > 0
+    assert found.training(32, 2) > 0 and found.decode(32) > 0 and found.saved > 0
     assert (found.cache(32) > 0) is found.cacheable
 
 
@@ -347,9 +347,9 @@ def test_layers_of_your_own_kinds() -> None:
 @pytest.mark.slow
 def test_recomputing_keeps_less_and_does_more() -> None:
     kept, again = cost("tape"), cost("tape", recompute=True)
-    assert again.kept < 0.4 * kept.kept
+    assert again.saved < 0.4 * kept.saved
     assert 1.15 * kept.training(96, 1) < again.training(96, 1) < 1.4 * kept.training(96, 1)
-    assert cost("tape", narrow=True).kept < kept.kept
+    assert cost("tape", narrow=True).saved < kept.saved
     assert 2 * cost("tape", narrow=True).weights == kept.weights
 
 
@@ -369,7 +369,7 @@ def test_rows_with_numbers_tell_the_same(spec: str, monkeypatch: pytest.MonkeyPa
     found = measure(plugins.load("encoding", spec).make, SHAPE)
     assert found.parameters == expected.parameters
     assert found.training(96, 2) == pytest.approx(expected.training(96, 2), rel=0.01)
-    assert found.kept == pytest.approx(expected.kept, rel=0.1)
+    assert found.saved == pytest.approx(expected.saved, rel=0.1)
     assert found.cache(96) == expected.cache(96)
 
 
@@ -383,7 +383,7 @@ def test_long_rows_are_computed_from_short_ones(spec: str, monkeypatch: pytest.M
     monkeypatch.setattr(model_cost, "LONGEST", 512)
     counted = measure(make, shape)
     assert computed.training(512, 4) == pytest.approx(counted.training(512, 4), rel=0.05)
-    assert computed.kept == pytest.approx(counted.kept, rel=0.02)
+    assert computed.saved == pytest.approx(counted.saved, rel=0.02)
 
 
 @pytest.mark.slow
@@ -403,7 +403,7 @@ def test_training_is_not_cheaper_than_without_positions(name: str) -> None:
     shape = replace(SHAPE, layers=2, train_length=8)
     found, plain = (
         sum(
-            count.products
+            count.step
             for count in count_step(
                 Decoder(shape, plugins.load("encoding", each).make).train(), 1, 8, narrow=False
             )
@@ -462,7 +462,7 @@ def test_a_run_costs_what_its_phases_cost(monkeypatch: pytest.MonkeyPatch) -> No
     def of_model(self: CostCounter, encoding: Plugin, phase: TrainingShape) -> Any:
         size = phase.model.layers
         return SimpleNamespace(
-            parameters=100 * size, kept=size, training=lambda length, rows: length + 1000 * rows
+            parameters=100 * size, saved=size, training=lambda length, rows: length + 1000 * rows
         )
 
     monkeypatch.setattr(CostCounter, "of_model", of_model)

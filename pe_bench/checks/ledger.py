@@ -1,4 +1,4 @@
-"""Operations and kept bytes of a forward pass or a training step, for each part of the model."""
+"""Operations and saved bytes of a forward pass or a training step, for each part of the model."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,15 +15,15 @@ from pe_bench.decoder.model import Decoder
 
 @dataclass
 class Count:
-    """Operations and kept bytes of one part of the model in one step."""
+    """Operations of one part of the model in one step, and bytes saved for the backward pass."""
 
     forward: int = 0
-    products: int = 0
-    kept: int = 0
+    step: int = 0
+    saved: int = 0
 
 
 class _Ledger:
-    """Assigns operations and kept bytes to the part of the model that is currently computed."""
+    """Assigns operations and saved bytes to the part of the model that is currently computed."""
 
     def __init__(self, parts: int, counter: CountProducts) -> None:
         self.counts = [Count() for _ in range(parts)]
@@ -36,7 +36,7 @@ class _Ledger:
         """Assign operations to another part from now on."""
         total = int(self.counter.get_total_flops())
         count = self.counts[self.part]
-        count.products += total - self.seen
+        count.step += total - self.seen
         if not self.backward:
             count.forward += total - self.seen
         self.seen = total
@@ -47,7 +47,7 @@ class _Ledger:
         storage = tensor.untyped_storage()
         if storage._cdata not in known:
             known.add(storage._cdata)
-            self.counts[self.part].kept += storage.nbytes()
+            self.counts[self.part].saved += storage.nbytes()
         return tensor
 
 

@@ -42,7 +42,7 @@ class PartCost:
         forward: operations of the forward pass of one row in evaluation.
         training: operations of forward and backward pass for each row of a batch.
         shared: operations of forward and backward pass that a batch needs once.
-        kept: bytes per token that the backward pass needs.
+        saved: bytes per token that are saved for the backward pass.
         cached: bytes per token of each cached tensor, and the tokens that are kept.
         visible: keys that a query may attend to.
     """
@@ -50,7 +50,7 @@ class PartCost:
     forward: Operations
     training: Operations
     shared: Operations
-    kept: float
+    saved: float
     cached: tuple[tuple[int, Visibility], ...] = ()
     visible: Visibility = EVERYTHING
 
@@ -88,9 +88,9 @@ class ModelCost:
         return operations / length
 
     @property
-    def kept(self) -> float:
+    def saved(self) -> float:
         """Bytes per token that the backward pass needs, without weights in another precision."""
-        return self.rest.kept + sum(layer.kept for layer in self.layers)
+        return self.rest.saved + sum(layer.saved for layer in self.layers)
 
     def prefill(self, tokens: int) -> float:
         """Return the operations of prefilling a prompt, with the logits of its last token."""
@@ -222,7 +222,7 @@ def _with_more_words(
         rest,
         forward=rest.forward.plus(2 * words * shape.width),
         training=rest.training.plus(6 * words * shape.width),
-        kept=rest.kept + 4 * words,  # logits of the loss, in float32
+        saved=rest.saved + 4 * words,  # logits of the loss, in float32
     )
     return [*layers, more]
 
@@ -252,14 +252,14 @@ def _count(model: Decoder, chosen: Sequence[int], narrow: bool, recompute: bool)
     for part in range(len(chosen) + 1):
         row, batch = [], []
         for of_one, of_two in zip(one, two, strict=True):
-            row.append(of_two[part].products - of_one[part].products)
-            batch.append(of_one[part].products - row[-1])
+            row.append(of_two[part].step - of_one[part].step)
+            batch.append(of_one[part].step - row[-1])
         parts.append(
             PartCost(
                 forward=generated.fit([count[part] for count in forward]),
                 training=trained.fit(row),
                 shared=trained.fit(batch),
-                kept=(two[-1][part].kept - one[-1][part].kept) / trained.lengths[-1],
+                saved=(two[-1][part].saved - one[-1][part].saved) / trained.lengths[-1],
                 cached=tuple(cached[part]) if part < len(chosen) else (),
                 visible=visible[part] if part < len(chosen) else EVERYTHING,
             )

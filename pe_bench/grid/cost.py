@@ -171,10 +171,10 @@ class CostCounter:
                 continue
             found = self.of_model(encoding, phase)
             rows = min(phase.train.micro_batch or phase.train.batch_size, phase.train.batch_size)
-            kept = BYTES_PER_PARAMETER * found.parameters + found.kept * rows * phase.length
+            needed = BYTES_PER_PARAMETER * found.parameters + found.saved * rows * phase.length
             parameters = found.parameters
             operations += found.training(phase.length, rows) * phase.tokens
-            memory = max(memory, kept)
+            memory = max(memory, needed)
         return RunCost(parameters, sum(phase.tokens for phase in phases), operations, memory)
 
     def of_model(self, encoding: Plugin, phase: TrainingShape) -> ModelCost:

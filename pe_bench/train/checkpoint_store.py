@@ -20,25 +20,25 @@ FORMAT = 2
 class CheckpointStore:
     """The checkpoint files of a training phase.
 
-    A checkpoint that is damaged, has another key, or belongs to a model of another shape counts as
+    A checkpoint that is damaged, has another identity, or belongs to a model of another shape counts as
     missing. It is set aside with a message.
 
     Args:
         folder: holds `resume.safetensors` during training and `final.safetensors` after it.
-        key: digest of every setting that determines the weights.
+        identity: digest of every setting that determines the weights.
         trainable_only: store only the parameters that require gradients, because the others come
             from a pretrained checkpoint.
     """
 
-    def __init__(self, folder: Path, key: str, *, trainable_only: bool = False) -> None:
-        self.key = key
+    def __init__(self, folder: Path, identity: str, *, trainable_only: bool = False) -> None:
+        self.identity = identity
         self.trainable_only = trainable_only
         self.final = folder / FINAL
         self.resume = folder / f"resume{SUFFIX}"
 
     def load_result(self) -> TrainingResult | None:
         """Return the result of a finished training, or None."""
-        content = read_if_intact(lambda: read_checkpoint(self.final, owner=self.key))
+        content = read_if_intact(lambda: read_checkpoint(self.final, owner=self.identity))
         return TrainingResult.from_json(content["trained"]) if content else None
 
     def load_final(self, model: nn.Module) -> TrainingResult | None:
@@ -55,7 +55,7 @@ class CheckpointStore:
         weights = self._stored_part(model, model.state_dict())
         content = {"weights": weights, "trained": result.to_json()}
         self.resume.parent.mkdir(parents=True, exist_ok=True)
-        write_checkpoint(self.final, content, owner=self.key)
+        write_checkpoint(self.final, content, owner=self.identity)
         self.discard_resume()
 
     def load_resume(self, model: nn.Module) -> TrainingState | None:
@@ -78,14 +78,14 @@ class CheckpointStore:
         weights = self._stored_part(model, state.weights)
         content = {"format": FORMAT, **vars(state), "weights": weights}
         self.resume.parent.mkdir(parents=True, exist_ok=True)
-        write_checkpoint(self.resume, content, owner=self.key)
+        write_checkpoint(self.resume, content, owner=self.identity)
 
     def discard_resume(self) -> None:
         """Remove the checkpoint to resume from."""
         self.resume.unlink(missing_ok=True)
 
     def _read(self, path: Path, model: nn.Module, version: int | None = None) -> dict[str, Any]:
-        content = read_checkpoint(path, owner=self.key)
+        content = read_checkpoint(path, owner=self.identity)
         if content.get("format") != version:
             raise DamagedError(path, "was written by another version of pe-bench")
         expected = self._stored_part(model, model.state_dict())

@@ -20,8 +20,8 @@ FORMAT = 2
 class CheckpointStore:
     """The checkpoint files of a training phase.
 
-    A checkpoint that is damaged, has another identity, or belongs to a model of another shape counts as
-    missing. It is set aside with a message.
+    A checkpoint that is damaged, has another identity, or belongs to a model of another shape
+    counts as missing. It is set aside with a message.
 
     Args:
         folder: holds `resume.safetensors` during training and `final.safetensors` after it.

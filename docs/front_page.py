@@ -102,10 +102,10 @@ def compose(tables: Sequence[Table]) -> str:
     over_reference = compare_over_families(summary)
     rows = []
     for one in summary.standings:
-        mean = f"**{one.score.value:.2f}** ({show_interval(one.score, 2)})"
+        mean = f"{one.score.value:.2f} ({show_interval(one.score, 2)})"
         difference = _difference(over_reference.get(one.encoding))
         scores = [_score(table, one.encoding) for table in of_tasks]
-        rows.append([one.encoding, Markdown(mean), difference, *scores])
+        rows.append([one.encoding, mean, difference, *scores])
     for name in find_others(summary):
         rows.append([name, "", "", *(_score(table, name) for table in of_tasks)])
     floors = [_show(table, table.ranking.best_baseline) for table in of_tasks]
@@ -148,8 +148,8 @@ def describe(summary: TaskSummary) -> str:
     if find_others(summary):
         how += " Encodings that were not run on every task have no mean score."
     honest = (
-        f"**How to read it:** the intervals treat the {families} families as a random sample, and "
-        "are wide. The tasks were chosen after first results, by a [rule]"
+        f"**How to read it:** the intervals are wide. They treat the {families} families as a "
+        "random sample, although the tasks were [chosen after first results]"
         f"(docs/tasks.md#the-main-set). {describe_differences(summary)} "
         "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs on these "
         "tasks. Do not choose an encoding for a large model from this table. "
@@ -172,7 +172,8 @@ def describe_search(summary: TaskSummary) -> str:
     return (
         "In each task, the learning rate of every encoding was tuned by the same "
         "[rule](docs/findings.md#learning-rates-and-tests), and for "
-        f"some encodings one more hyperparameter{less}."
+        f"some encodings one more hyperparameter{less}. On `passkey`, the rule "
+        "[affects the order](docs/findings.md#summary)."
     )
 
 
@@ -189,7 +190,7 @@ def describe_differences(summary: TaskSummary) -> str:
     said = f"difference between {names} and `{DEFAULT_REFERENCE}` has an interval that excludes"
     if len(clear) > 1:
         said = f"differences of {names} from `{DEFAULT_REFERENCE}` have intervals that exclude"
-    return f"Only the {said} 0; the others may change sign on other tasks."
+    return f"Only the {said} 0."
 
 
 def describe_sizes(summary: TaskSummary) -> str:
@@ -207,7 +208,7 @@ def describe_sizes(summary: TaskSummary) -> str:
         mark, said = marks.get(table.title), table.about.task
         below = len(trained.intersection(table.ranking.below_baselines))
         if mark == "stable" and below:
-            said += f" ({below} of them behind the baseline)"
+            said += f" ({below} of them behind the {table.ranking.shown_baselines[-1]})"
         tasks[mark].append(said)
     said = [f"{word} for {in_words(tasks[mark])}" for mark, word in words.items() if tasks[mark]]
     if len(said) > 1 and tasks[None]:

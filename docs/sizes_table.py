@@ -40,7 +40,9 @@ def compose(ladders: Sequence[Ladder]) -> str:
         for row in rows:
             is_baseline = row[0] in ladder.tables[-1].ranking.shown_baselines
             row[0] = Markdown(f"*{row[0]}*" if is_baseline else f"`{row[0]}`")
-        header = [f"{ladder.tables[-1].about.task} ({label})", *sizes]
+        header = [f"{ladder.tables[-1].about.task} ({label})"]
+        for table, size in zip(ladder.tables, sizes, strict=True):
+            header.append(f"width {table.about.settings['model']['width']}: {size}")
         parts.append(markdown_table(header, rows, "l" + "r" * len(sizes)))
         parts.append(textwrap.fill(describe(ladder), WIDTH))
     return "\n\n".join(parts)

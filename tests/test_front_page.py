@@ -96,7 +96,8 @@ def test_the_order_at_other_sizes_is_marked(
     tasks = ("mqar", "addition", "perplexity")
     tables = []
     for one in tasks:
-        below = SimpleNamespace(below_baselines=["rope"] if one == "perplexity" else ["xpos"])
+        worse = ["rope"] if one == "perplexity" else ["xpos"]
+        below = SimpleNamespace(below_baselines=worse, shown_baselines=["guessing", "5-gram table"])
         about = SimpleNamespace(task=one)
         tables.append(SimpleNamespace(title=f"{one} ·", task_name=one, about=about, ranking=below))
     marks: dict[str, str] = {}
@@ -110,7 +111,7 @@ def test_the_order_at_other_sizes_is_marked(
     )
     marks |= {"perplexity ·": "stable", "addition ·": "unknown", "mqar ·": "unknown"}
     assert page.describe_sizes(SimpleNamespace(tables=tables)).endswith(
-        "is similar for perplexity (1 of them behind the baseline); inconclusive for "
+        "is similar for perplexity (1 of them behind the 5-gram table); inconclusive for "
         "addition and mqar."
     )
 

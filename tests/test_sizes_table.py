@@ -87,6 +87,11 @@ def test_the_sentences_on_mqar(page: ModuleType) -> None:
         f"is {small} points (95 % interval: {of_small}) at width 32, {middle} ({of_middle}) at "
         f"width 64 and {large} ({of_large}) at width 128"
     ) in text
+    assert (
+        f"On `mqar`, the mean of `tape` is {small.removeprefix('+')} points above that of `rope` "
+        f"at width 32, {middle.removeprefix('+')} at width 64 and {large.removeprefix('+')} at "
+        "width 128."
+    ) in text
     best = []
     for table in ladder.tables:
         means = table.ranking.means
@@ -132,7 +137,7 @@ def test_the_sentences_on_perplexity(page: ModuleType) -> None:
     assert rates[0][0] == rates[0][1] and rates[1][0] == rates[1][1]
     assert f"it chose {rates[2][0]} for `rope` and {rates[2][1]} for `tape`" in text
     said = (
-        "For `perplexity`, it is similar at a smaller and at a larger size; `rope` and `tape` "
-        "change places, and have a higher loss than a unigram table at all three."
+        "For `perplexity`, the order is similar at a smaller and at a larger size; `rope` and "
+        "`tape` change places, and have a higher loss than a unigram table at all three sizes."
     )
     assert (said in text) == (ladder.mark == "stable")

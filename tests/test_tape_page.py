@@ -50,7 +50,7 @@ def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> 
     (part,) = re.findall(r"\+([\d.]+), comes from the task family \*recall\*", largest)
     points = [f"{100 * value:.1f}" for value in (mean.value, mean.low, mean.high)]
     summary = (
-        "A post hoc comparison over the mean of these tasks gives `tape` {} of 100 points more "
+        "A post hoc comparison over the mean of these 16 tasks gives `tape` {} of 100 points more "
         "(95 % interval over seeds and items: {} to {}), of which {} come from the family of "
         "`mqar`, `recall`, `flipflop` and `chained-facts`. The interval over the seven families, "
         "{}, contains 0"

@@ -56,7 +56,7 @@ def make(change: Change | None = None) -> Any:
     items = [Items("a", "accuracy", torch.tensor([0.0, 100.0]).numpy(), groups=groups)]
     observed = {"a": Observed([ROW], items, [ROW], [draw(99, 0)[:, :5]], 16)}
     subject = SimpleNamespace(
-        task=task, make=lambda: task, phases=(None,), observed=observed, rows=[ROW]
+        task=task, make=lambda: task, model_subsets=(None,), observed=observed, rows=[ROW]
     )
     if change is not None:
         change(subject)

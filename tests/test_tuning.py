@@ -224,10 +224,53 @@ def test_a_line_says_how_rates_were_chosen(seeds: tuple[int, ...], rule: str) ->
     tune = {"version": 2, "lr": [1e-3, 3e-3], "seeds": seeds}
     about = SimpleNamespace(settings={"train": {"steps": 9}, "tune": tune})
     ranking = SimpleNamespace(order=["nope"])
-    table: Any = SimpleNamespace(about=about, records=[record], ranking=ranking)
+    table: Any = SimpleNamespace(about=about, records=[record], ranking=ranking, origin="")
     assert describe_tuning(table) == [
         "Learning rate: tuned for every encoding, beginning with 1e-3, 3e-3, by the loss on "
         f"held-out batches ({rule}, not reported): nope 1e-3. A search took up to 3.5 trainings."
+    ]
+
+
+def _adapted(label: str, steps: int, lr: float, tuning: dict[str, Any] | None = None) -> Any:
+    config = {"steps": steps, "lr": lr}
+    return SimpleNamespace(encoding=label, adaptation={"config": config}, tuning=tuning)
+
+
+def test_rates_of_an_adaptation_are_apart_from_those_of_the_source_model() -> None:
+    settings: dict[str, Any] = {"train": {"steps": 9, "lr": 2e-3}}
+    rows = [_adapted("rope -> rope", 0, 2e-3), _adapted("rope -> nope", 5, 5e-4)]
+    about = SimpleNamespace(settings=settings, tuning=None)
+    table: Any = SimpleNamespace(about=about, records=rows, origin="rope")
+    source = "Learning rate of the source model rope: 2e-3 (not tuned)."
+    assert describe_tuning(table) == [
+        "Learning rate of the adaptation: 5e-4 for every encoding (not tuned).",
+        source,
+    ]
+    rows.append(_adapted("rope -> tape", 5, 1e-4))
+    assert describe_tuning(table) == [
+        "Learning rate of the adaptation (not tuned): rope -> nope 5e-4; rope -> tape 1e-4.",
+        source,
+    ]
+    table.records = rows[:1]
+    assert describe_tuning(table) == [source]
+
+
+def test_an_adaptation_has_the_rates_of_its_own_search() -> None:
+    own = {"lr": {"all": 3e-4}, "rates": [1e-4, 3e-4, 1e-3], "trainings": {"all": 4.0}}
+    tuning = {"task": own, "start": {"lr": {"all": 1e-2}}}
+    settings: dict[str, Any] = {
+        "train": {"steps": 9, "lr": 2e-3},
+        "tune": {"version": 2, "lr": [1e-3, 3e-3], "seeds": [7]},
+    }
+    about = SimpleNamespace(settings=settings, tuning=tuning)
+    record = _adapted("rope -> nope", 5, 3e-4, tuning)
+    ranking = SimpleNamespace(order=["rope -> nope"])
+    table: Any = SimpleNamespace(about=about, records=[record], ranking=ranking, origin="rope")
+    assert describe_tuning(table) == [
+        "Learning rate of the adaptation: tuned for every encoding, beginning with 1e-4, 3e-4, "
+        "1e-3, by the loss on held-out batches (seed 7, not reported): rope -> nope 3e-4. A search "
+        "took up to 4 trainings.",
+        "Learning rate of the source model rope: tuned, beginning with 1e-3, 3e-3: 1e-2.",
     ]
 
 
@@ -244,7 +287,7 @@ def test_encodings_share_a_table_and_tuned_ones_none_with_others(
     assert len(digests[True]) == len(digests[False]) == 1 and digests[True] != digests[False]
     assert main(["report"]) == 0
     text = (tmp_path / "results/leaderboard.md").read_text()
-    assert "Learning rate: 3e-3 for every encoding (default, not tuned)." in text
+    assert "Learning rate: 3e-3 for every encoding (not tuned)." in text
     chosen = {name: show_rate(kept(tmp_path, name)["lr"]["all"]) for name in ("nope", "rope")}
     assert "Learning rate: tuned for every encoding, beginning with 1e-3, 3e-3, 1e-2, by" in text
     for name, rate in chosen.items():

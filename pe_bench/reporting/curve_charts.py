@@ -164,7 +164,7 @@ def trained_lengths(table: Table) -> dict[float, str]:
 
 
 def _adapted_lengths(table: Table) -> dict[float, str]:
-    """Return the training lengths of the original model and of the adapted models."""
+    """Return the training lengths of the source model and of the adapted models."""
     about = table.about
     first = about.max_train_axis or about.train_length or 0
     lengths = {float(first): f"trained to {first:,g}"}

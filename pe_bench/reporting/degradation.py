@@ -1,4 +1,4 @@
-"""Degradation of an adapted model at the training length of its original model."""
+"""Degradation of an adapted model at the training length of its source model."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def describe_degradation(record: RunRecord) -> Metric:
 
 
 def find_unchanged(records: Sequence[RunRecord]) -> str:
-    """Return the label of the unchanged original model; empty if there is no run of it."""
+    """Return the label of the unchanged source model; empty if there is no run of it."""
     for record in records:
         adaptation = record.adaptation or {"unchanged": False}
         if "unchanged" in adaptation:
@@ -44,8 +44,8 @@ def find_unchanged(records: Sequence[RunRecord]) -> str:
 def add_degradation(rows: pd.DataFrame, records: Sequence[RunRecord]) -> pd.DataFrame:
     """Add the degradation of each run to the rows of a table. Positive values are worse.
 
-    The degradation is the difference in score between an adapted model and its original model
-    with the same seed, at the training length of the original model.
+    The degradation is the difference in score between an adapted model and its source model
+    with the same seed, at the training length of the source model.
 
     Args:
         rows: rows of all runs of a table.

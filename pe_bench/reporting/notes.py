@@ -121,9 +121,10 @@ def _describe_sizes(table: Table) -> list[str]:
     model = table.about.settings.get("model", {})
     train = table.about.settings.get("train", {})
     if "layers" in model and train.get("steps"):
+        training = "training of the source model" if table.origin else "training"
         lines.append(
             f"Model: {model['layers']} layers of width {model['width']}, {model['heads']} heads; "
-            f"training: {train['steps']:,} steps of {train['batch_size']} rows."
+            f"{training}: {train['steps']:,} steps of {train['batch_size']} rows."
         )
     costs = set().union(*(mean_costs(table, encoding) for encoding in table.encodings))
     if costs and not table.about.measures_time:

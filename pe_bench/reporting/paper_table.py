@@ -99,7 +99,7 @@ def write_tables(
     families: bool = False,
     comments: Sequence[str] = (),
 ) -> str:
-    """Return LaTeX source: a table for each preset, protocol, original model and tuning.
+    """Return LaTeX source: a table for each preset, protocol, source model and tuning.
 
     A table of several tasks has their headlines, a table of one task has all its scores. Encodings
     are the rows, in several parts below each other if there are more than `MOST_SCORES` scores. Up
@@ -128,7 +128,7 @@ def write_tables(
 def _groups(tables: Sequence[Table]) -> list[list[Table]]:
     """Return groups of tables that are one table in a paper.
 
-    Tables of one group have common preset, protocol, original model and tuning. If a task has
+    Tables of one group have common preset, protocol, source model and tuning. If a task has
     several tables with these, each is in a separate group.
     """
     groups: dict[tuple[object, ...], list[Table]] = {}

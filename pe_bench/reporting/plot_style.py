@@ -38,7 +38,7 @@ def draw_options(table: Table, encoding: str, style: Style) -> dict[str, Any]:
 
 
 def short_labels(table: Table, encodings: Iterable[str]) -> list[str]:
-    """Return the labels of encodings without the original model, which the heading names."""
+    """Return the labels of encodings without the source model, which the heading names."""
     origin = (table.about.adaptation or {}).get("from")
     prefix = f"{origin}{ARROW}" if origin else ""
     return [table.describe(encoding).removeprefix(prefix) for encoding in encodings]

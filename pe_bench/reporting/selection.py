@@ -122,5 +122,5 @@ def _label_of(spec: str, labels: Collection[str]) -> str:
 
 
 def _measured(label: str) -> str:
-    """Return the spec of the encoding that an original model was adapted to."""
+    """Return the spec of the encoding that a source model was adapted to."""
     return label.rpartition(ARROW)[2].partition(" [")[0]

@@ -42,7 +42,7 @@ EXPLAINED = (
     "Does the order of encodings hold at another size? Tables are compared if they differ only in "
     "the size of the model. Kendall's tau is the fraction of pairs of encodings in the same order "
     "minus the fraction in the opposite order; its 95 % interval comes from the error of the means "
-    f"over seeds. stable: all intervals are at or above {SAME_ORDER:g}, where four of five pairs "
+    f"over seeds. stable: all intervals are at or above {SAME_ORDER:g}, at which 80 % of the pairs "
     "have the same order. changes: two encodings differ significantly in both directions, or an "
     f"interval is below {SAME_ORDER:g} and the seeds settle the order at both sizes. unknown: "
     "neither. Parameters are those of the model without its encoding."

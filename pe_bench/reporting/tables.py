@@ -60,7 +60,7 @@ class Table:
 
     @property
     def title(self) -> str:
-        """Task, preset, protocol, data, and the encoding of the original model if adapted."""
+        """Task, preset, protocol, data, and the encoding of the source model if adapted."""
         about = self.about
         data = about.data.get("label", "")
         title = f"{about.task} · {about.preset} · {about.protocol} · data={data}"

@@ -10,6 +10,7 @@ from pe_bench.results.identity import settings_of_phases
 from pe_bench.results.record import RunRecord
 
 EDGE = " (!)"
+SAME = "for every encoding (not tuned)."
 
 WORSE = "‡"
 """Mark of runs whose final training loss is much larger than in the search."""
@@ -20,23 +21,69 @@ NEGLIGIBLE = 0.01
 
 
 def describe_tuning(table: Table) -> list[str]:
-    """Return a line for each training phase of a table; empty without training."""
+    """Return a line for each training phase of a table; empty without training.
+
+    The phases of adapted models are the adaptation and the training of the source model.
+    """
+    if table.origin:
+        lines = [_describe_adaptation(table), _describe_source(table)]
+        return [line for line in lines if line]
     lines = []
     parts = (("task", "Learning rate"), ("start", "Learning rate of the pre-training"))
     for (part, name), settings in zip(
         parts, settings_of_phases(table.about.settings), strict=False
     ):
-        lines.append(_describe(table, part, name, settings))
-    return [line for line in lines if line]
+        tune = settings.get("tune")
+        if tune:
+            lines.append(_describe_search(table, part, name, tune))
+        elif settings.get("train", {}).get("steps"):
+            lines.append(f"{name}: {show_rate(settings['train']['lr'])} {SAME}")
+    return lines
 
 
-def _describe(table: Table, part: str, name: str, settings: Mapping[str, Any]) -> str:
-    train = settings.get("train", {})
-    tune = settings.get("tune")
-    if not train.get("steps") and not tune:
+def _describe_adaptation(table: Table) -> str:
+    """Return the line of the adaptation; empty if no model of the table was trained further."""
+    name = "Learning rate of the adaptation"
+    rates: dict[str, str] = {}
+    for record in table.records:
+        search = (record.tuning or {}).get("task")
+        if search:  # its rates depend on `adapt.lr`, which is not a setting of the task
+            tune = {**table.about.settings.get("tune", {}), "lr": search["rates"]}
+            return _describe_search(table, "task", name, tune)
+        config = (record.adaptation or {}).get("config", {})
+        if config.get("steps"):
+            rates[record.encoding] = show_rate(config["lr"])
+    if not rates:
         return ""
+    if len(set(rates.values())) == 1:
+        return f"{name}: {next(iter(rates.values()))} {SAME}"
+    each = [f"{encoding} {rate}" for encoding, rate in rates.items()]
+    return f"{name} (not tuned): {'; '.join(each)}."
+
+
+def _describe_source(table: Table) -> str:
+    """Return the line of the source model's training; empty if the source is a checkpoint."""
+    train = table.about.settings.get("train", {})
+    if not train.get("steps"):
+        return ""
+    name = f"Learning rate of the source model {table.origin}"
+    tune = table.about.settings.get("tune")
     if not tune:
-        return f"{name}: {show_rate(train['lr'])} for every encoding (default, not tuned)."
+        return f"{name}: {show_rate(train['lr'])} (not tuned)."
+    search = (table.about.tuning or {}).get("start", {})
+    choice = f": {_choices(search)}" if search else ""
+    return f"{name}: tuned, beginning with {', '.join(map(show_rate, tune['lr']))}{choice}."
+
+
+def _describe_search(table: Table, part: str, name: str, tune: Mapping[str, Any]) -> str:
+    """Return the rates that the searches of one phase chose.
+
+    Args:
+        table: the table.
+        part: name of the phase in `RunRecord.tuning`.
+        name: begin of the line.
+        tune: settings of the search.
+    """
     chosen: dict[str, None] = {}
     costs: list[float] = []
     for encoding in table.ranking.order:

@@ -226,6 +226,11 @@ class Task:
         context = replace(self.context, train=train, extends=self)
         return type(self).make(context, **self.options)
 
+    def with_subsets(self, names: Sequence[str]) -> Self:
+        """Return the task with other subsets of `all_subsets`; vocabulary and options stay."""
+        context = replace(self.context, subsets=tuple(dict.fromkeys(names)))
+        return type(self).make(context, **self.options)
+
     def check_range(self, **ranges: tuple[int, int, int]) -> None:
         """Check options.
 

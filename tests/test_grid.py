@@ -348,12 +348,13 @@ def test_an_overview_asks_the_folders_of_runs() -> None:
         return SimpleNamespace(run=own, skip=skip)
 
     kept, done = run("done without model", missing=["a"]), run("done")
-    new, died, skipped = run("new"), run("begun, died"), run("done too", skip="no digits")
-    runs = [kept, done, new, died, skipped, run("elsewhere")]
+    new, died, skipped = run("new"), run("begun, died"), run("skipped", skip="no digits")
+    elsewhere, earlier = run("elsewhere"), run("done here", skip="no kernel on this machine")
+    runs = [kept, done, new, died, skipped, elsewhere, earlier]
     found = Overview.of(runs, Asked(), {("mqar", "rope", "elsewhere"), ("mqar", "tape", "new")})
     titles = {"done without model": 18.0, "new": 3.0, "begun, died": 11.0}
     assert found == Overview(
-        [done, runs[-1]], [kept, new, died], frozenset({"begun, died"}), ["begun, died"],
+        [done, elsewhere, earlier], [kept, new, died], frozenset({"begun, died"}), ["begun, died"],
         [skipped], titles, 7,
     )  # fmt: skip
 
@@ -629,7 +630,7 @@ def test_a_grid_that_is_stopped_leaves_no_worker(
         return
     assert code == 130
     said = (tmp_path / "out").read_text()
-    assert "0 of 2 runs finished" in said
+    assert "0 of 2 runs ended" in said
     assert "pe-bench: stopped; the same command continues from here" in said
     assert "Traceback" not in said and "failed" not in said
 
@@ -848,10 +849,10 @@ def test_a_prepared_grid_has_shown_its_plan(
 def test_a_grid_that_is_interrupted_counts_its_runs(
     tmp_path: Path, alone: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ["done 1", "to do 1", "interrupted", "to do 2", "timed 1"]
+    names = ["done 1", "to do 1", "interrupted", "to do 2", "timed 1", "skipped 1"]
     with pytest.raises(KeyboardInterrupt):
         prepared(tmp_path, Scripted([]), names).run()
-    assert capsys.readouterr().out.endswith("2 of 5 runs finished\n") and not alone[2]
+    assert capsys.readouterr().out.endswith("2 of 5 runs ended\n") and not alone[2]
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,11 @@ from test_phases import planned
 from pe_bench.errors import InputError
 from pe_bench.results.item_files import read_items, write_items
 from pe_bench.results.items import Items
+from pe_bench.results.measurement import Measurement
 from pe_bench.results.run_data import read_run_rows
 from pe_bench.results.store import read_record
 from pe_bench.runs.candidates import Candidate
-from pe_bench.runs.failures import Failures
+from pe_bench.runs.failures import Failures, FirstStepFailure, SharedFailure
 from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask
@@ -32,6 +33,7 @@ from pe_bench.runs.timing_context import code_of, find_conditions
 from pe_bench.runs.trained_models import copy_kept, find_kept, model_folder
 from pe_bench.runs.tuning import Tuning
 from pe_bench.system import environment
+from pe_bench.task import Evaluation
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -74,6 +76,34 @@ def test_a_death_is_recorded_and_known_to_other_commands(tmp_path: Path) -> None
     for since in (None, datetime.now(UTC)):  # a failure before the command is tried again
         assert run._complete_finished(begins_never) is None
         assert run._find_recent_failure(since) is None
+
+
+@pytest.mark.parametrize("end", ["death", "skip", "failure"])
+def test_a_finished_run_keeps_its_record(tmp_path: Path, end: str) -> None:
+    """A later failure concerns only what was added, such as a model to keep."""
+    run = planned(tmp_path)
+    run.files.make()
+    measured = Evaluation([Measurement("copy", "accuracy", 50.0, 4)])
+    run._record("done", measured, subsets=("copy",))
+    before = (run.folder / "run.json").read_bytes()
+    if end == "death":
+        assert run.record_death("killed").status == "failed"
+    elif end == "skip":
+        assert run.skip("no kernel here").status == "done"
+    else:
+        failures = Failures(run.title)
+        failures.add("", MemoryError())
+        assert run._record_failure(failures).status == "failed"
+    assert (run.folder / "run.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", [SharedFailure, FirstStepFailure])
+def test_the_cause_of_a_failed_phase_is_reported(kind: type[Exception]) -> None:
+    wrapped = kind()
+    wrapped.__cause__ = InputError("give more data")
+    failures = Failures("run")
+    failures.add("", wrapped)
+    assert failures.complaints == ("run: give more data",) and failures.cause is None
 
 
 def test_a_run_recalls_the_first_line_of_a_failure(

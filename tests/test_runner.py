@@ -365,6 +365,20 @@ def test_parts_can_be_chosen_and_added_later(toy: Toy) -> None:
 
 
 @pytest.mark.slow
+def test_parts_are_added_to_those_of_an_earlier_run(toy: Toy, tmp_path: Path) -> None:
+    toy("--subsets", "a")
+    assert toy("--subsets", "b", fail="b") == (1, ["b"])  # its model is in the cache
+    assert record(tmp_path)[0]["subsets"] == ["a"] and record(tmp_path)[0]["status"] == "done"
+    assert toy("--subsets", "b") == (0, ["b"])
+    run, folder = record(tmp_path)
+    assert run["subsets"] == ["a", "b"] and run["options"] == ["--subsets", "a", "b"]
+    assert [row.subset for row in read_measurements(folder / "rows.csv")] == ["a", "b", "all"]
+    for subsets in (["a"], ["b"], ["b", "a"]):
+        assert toy("--subsets", *subsets) == (0, [])
+    assert record(tmp_path)[0]["subsets"] == ["a", "b"]
+
+
+@pytest.mark.slow
 def test_an_edited_encoding_is_a_new_run(toy: Toy, tmp_path: Path) -> None:
     mine = tmp_path / "short.py"
     mine.write_text(TABLE.replace("= 10", "= 100"))

@@ -125,6 +125,14 @@ def test_a_death_is_that_of_a_run() -> None:
     assert heard.left == {2}
 
 
+def test_a_death_is_not_that_of_a_run_that_another_command_has_done() -> None:
+    heard, _, runs = relay(2)
+    heard.hear("b", Event(0, DONE))
+    assert heard.died("a", "killed") == [(runs[1], ("killed", FAILED))]
+    assert heard.died("b", "killed") == []
+    assert heard.end() == [(runs[0], DONE)]
+
+
 def test_bars_are_told_at_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Answer] = []
     now = 100.0

@@ -112,8 +112,9 @@ class PreparedGrid:
                         sleep(RETRY_SECONDS)
                     waiting = busy
         except KeyboardInterrupt:
-            total = len(self.overview.finished) + len(self.overview.to_do)
-            info(f"{len(self.found)} of {total} runs finished")
+            planned_runs = [*self.overview.finished, *self.overview.to_do]
+            ended = sum(planned.run.title in self.found for planned in planned_runs)
+            info(f"{ended} of {len(planned_runs)} runs ended")
             raise
 
     def _try_each(

@@ -51,10 +51,9 @@ class Overview:
         to_do = []
         begun = set()
         died = []
+        skipped = []
         for planned in runs:
             run = planned.run
-            if planned.skip is not None:
-                continue
             is_finished = (
                 run.files.looks_finished(run.resolved.task.subsets) and not run.missing_models()
             )
@@ -62,12 +61,14 @@ class Overview:
             if is_finished or key in copied:
                 finished.append(planned)
                 continue
+            if planned.skip is not None:
+                skipped.append(planned)
+                continue
             to_do.append(planned)
             if run.files.has_begun():
                 begun.add(run.title)
             if run.files.has_died():
                 died.append(run.title)
-        skipped = [planned for planned in runs if planned.skip is not None]
         times = estimates.of_runs(planned.run for planned in to_do)
         titles = [planned.run.title for planned in to_do]
         seconds = dict(zip(titles, times.seconds, strict=True))

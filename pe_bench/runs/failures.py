@@ -65,7 +65,13 @@ class Failures:
         self.causes: list[str] = []
 
     def add(self, subset: str, error: BaseException) -> None:
-        """Report and keep the failure of a subset; "" if it concerns all subsets."""
+        """Report and keep the failure of a subset; "" if it concerns all subsets.
+
+        Of a `SharedFailure` or `FirstStepFailure`, this is its cause.
+        """
+        if isinstance(error, SharedFailure | FirstStepFailure):
+            assert error.__cause__ is not None
+            error = error.__cause__
         where = f"{subset}: " if subset else ""
         self.errors.append(error)
         if isinstance(error, InputError):

@@ -97,6 +97,14 @@ class ResolvedTask:
         """Return a decoder whose weights take no memory, except those of the encoding."""
         return make_empty(self.model, encoding.make)
 
+    def with_subsets(self, names: Sequence[str]) -> "ResolvedTask":
+        """Return the task with other subsets; nothing else changes."""
+        task = self.task.with_subsets(names)
+        words = self.words
+        if words[:1] == ("--subsets",):
+            words = words[1 + len(self.task.subsets) :]
+        return replace(self, task=task, words=("--subsets", *task.subsets, *words))
+
     def under(self, conditions: Mapping[str, Any]) -> "ResolvedTask":
         """Return the task with the timing conditions in its settings if it measures time.
 

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -137,11 +137,12 @@ class Run:
         self.files.make()
         try:
             with hold(self.folder / RUN_LOCK, timeout=0):
-                outcome = self._complete_finished(begun) or self._find_recent_failure(since)
+                run = self._with_measured_subsets()
+                outcome = run._complete_finished(begun) or run._find_recent_failure(since)
                 if outcome is not None:
                     return outcome
                 with self.files.executing(), as_exception():
-                    return self._execute(begun)
+                    return run._execute(begun)
         except Timeout:
             raise Busy from None
         except (InputError, SavingError):
@@ -150,6 +151,17 @@ class Run:
             failures = Failures(self.title)
             failures.add("", error)
             return self._record_failure(failures)
+
+    def _with_measured_subsets(self) -> "Run":
+        """Return the run with the subsets that an earlier call has measured, so that they stay.
+
+        With a model for each subset, another choice of subsets is another run.
+        """
+        record = self.files.find_finished()
+        if record is None or {*record.subsets} <= {*self.resolved.task.subsets}:
+            return self
+        subsets = (*self.resolved.task.subsets, *record.subsets)
+        return replace(self, resolved=self.resolved.with_subsets(subsets))
 
     def record_death(self, reason: str) -> Outcome:
         """Record that the process of the run has died."""
@@ -217,12 +229,14 @@ class Run:
         return Outcome(self.title, "done", (), self.folder)
 
     def skip(self, reason: str, *, complain: bool = True) -> Outcome:
-        """Record that the encoding does not support the task.
+        """Record that the encoding does not support the task, unless the run has finished before.
 
         Args:
             reason: one sentence.
             complain: whether this counts as a user error.
         """
+        if self.files.find_finished():
+            return Outcome(self.title, "done", (), self.folder)
         self.files.make()
         self._record("skipped", reason=reason)
         sentence = f"{self.title}: skipped, {reason}"
@@ -249,10 +263,8 @@ class Run:
                 failures.add("", error)
                 break
             except (SharedFailure, FirstStepFailure) as failure:
-                assert failure.__cause__ is not None
                 stop = failures.will_recur(failure)
-                shared = isinstance(failure, SharedFailure)
-                failures.add("" if shared else subset, failure.__cause__)
+                failures.add("" if isinstance(failure, SharedFailure) else subset, failure)
                 if stop:
                     break
             except CRASHES as error:
@@ -337,9 +349,14 @@ class Run:
     def _record_failure(
         self, failures: Failures, evaluation: Evaluation | None = None, **fields: Any
     ) -> Outcome:
-        """Record a failure, with the results so far; `fields` are further ones of the record."""
-        reason = "\n".join(failures.causes)
-        self._record("failed", evaluation, reason=reason, traceback=failures.traceback, **fields)
+        """Record a failure, with the results so far; `fields` are further ones of the record.
+
+        A finished run keeps its record, for example if only its models could not be saved.
+        """
+        if not self.files.find_finished():
+            reason = "\n".join(failures.causes)
+            traceback = failures.traceback
+            self._record("failed", evaluation, reason=reason, traceback=traceback, **fields)
         return Outcome(self.title, "failed", failures.complaints, self.folder, failures.cause)
 
     def _measure(self, subset: str) -> dict[str, Any]:

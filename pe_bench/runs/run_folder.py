@@ -133,15 +133,21 @@ class RunFolder:
         path = self.path / RECORD
         if read_if_intact(lambda: read_sealed(path, owner=owner_of(self.path))) is None:
             return False
-        return self._has(subsets)
+        return self.looks_finished(subsets)
 
     def looks_finished(self, subsets: Sequence[str]) -> bool:
         """Return the same as `is_finished`, but do not rename damaged files."""
+        record = self.find_finished()
+        return record is not None and {*record.subsets} >= {*subsets}
+
+    def find_finished(self) -> RunRecord | None:
+        """Return the record of a finished and undamaged run; None: it is not finished."""
         try:
             read_sealed(self.path / RECORD, owner=owner_of(self.path))
         except (OSError, DamagedError):
-            return False
-        return self._has(subsets)
+            return None
+        record = read_record(self.path)
+        return record if record.status == "done" else None
 
     @contextlib.contextmanager
     def executing(self) -> Iterator[None]:
@@ -218,10 +224,6 @@ class RunFolder:
     def _write_rows(self, path: Path, rows: Sequence[Measurement]) -> None:
         labels = {**self.labels, "run": self.path.name}
         write_rows(path, [labels | asdict(row) for row in rows], CSV_COLUMNS)
-
-    def _has(self, subsets: Sequence[str]) -> bool:
-        record = read_record(self.path)
-        return record.status == "done" and {*record.subsets} >= {*subsets}
 
     def _file(self, subset: str, suffix: str) -> Path:
         return self.path / SUBSETS / f"{slug(subset)}{suffix}"

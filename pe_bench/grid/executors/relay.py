@@ -63,11 +63,15 @@ class Relay:
     def died(self, worker: Hashable, reason: str) -> list[Ended]:
         """Record the death of a worker: its current run has failed.
 
-        If the worker had no run, the first run that no worker has begun counts as failed: it may
-        have killed the worker, and would kill the next one too.
+        If the worker had no run, the first run that no worker has begun and none has found done
+        counts as failed: it may have killed the worker, and would kill the next one too.
         """
         own = [index for index in self.left if self._worker_of.get(index) == worker]
-        free = [index for index in sorted(self.left) if index not in self._worker_of]
+        free = []
+        for index in sorted(self.left):
+            is_done = any(isinstance(what, Outcome) for what in self._found.get(index, []))
+            if index not in self._worker_of and not is_done:
+                free.append(index)
         for index in own or free[:1]:
             self.left.discard(index)
             run = self.runs[index].run

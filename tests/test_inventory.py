@@ -1,6 +1,7 @@
 """The contents of a results folder: `status`, `show` and `prune`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ from filelock import FileLock
 from made_runs import SCORE, put
 
 from pe_bench.cli import main
-from pe_bench.commands.inventory import find_runs
+from pe_bench.commands.inventory import FoundRun, find_runs
+from pe_bench.commands.prune import _remove
 from pe_bench.registry import plugins
 from pe_bench.results.export import write_export
 from pe_bench.results.store import read_records
@@ -156,6 +158,18 @@ def test_prune_removes_what_it_lists(folder: Path, capsys: pytest.CaptureFixture
     assert states(folder) == {**kept, "mine.py": ["finished"]}
     assert not (folder / "runs/lm/nope").exists()
     assert main(["prune", "finished", *place]) == 2
+
+
+def test_prune_leaves_what_was_executed_since_it_was_listed(folder: Path) -> None:
+    """Between the list and the removal, a run may have finished."""
+    listed = {run.folder.parent.name: run for run in find_runs(folder)}
+    before = replace(listed["nope"], finished="2020-01-01T00:00:00+00:00")
+    for run in (before, FoundRun(listed["rope"].folder, "unfinished")):
+        assert not _remove(run)
+        assert run.folder.exists()
+    for name in ("fox", "nope", "cope"):
+        assert _remove(listed[name])
+        assert not listed[name].folder.exists()
 
 
 def test_show_says_all_about_a_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

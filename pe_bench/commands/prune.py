@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import Timeout
 
@@ -11,10 +12,14 @@ from pe_bench.commands.status import list_runs
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError
 from pe_bench.option_table import argument, option
-from pe_bench.results.layout import RUN_LOCK
+from pe_bench.results.layout import RECORD, RUN_LOCK
+from pe_bench.results.store import read_record
 from pe_bench.system.console import info, warn
 from pe_bench.system.files import saving
 from pe_bench.system.locks import hold
+
+if TYPE_CHECKING:
+    from pe_bench.commands.inventory import FoundRun
 
 LEFT = 1
 STATES = ("stale", "replaced", "failed", "damaged", "skipped", "unfinished")
@@ -43,18 +48,28 @@ def main(values: Values) -> int:
     if options.dry_run:
         info(f"{len(runs)} runs would be removed")
         return 0
-    busy = [run.name for run in runs if not _remove(run.folder)]
+    busy = [run.name for run in runs if not _remove(run)]
     for name in busy:
-        warn(f"{name} is left: another process is working on it")
+        warn(f"{name} is left: another process is working on it, or has just finished it")
     info(f"{len(runs) - len(busy)} runs removed from {options.results}")
     return LEFT if busy else 0
 
 
-def _remove(folder: Path) -> bool:
-    """Remove the folder of a run and empty parent folders; False: a process works on it."""
+def _remove(run: "FoundRun") -> bool:
+    """Remove the folder of a run and empty parent folders.
+
+    Returns:
+        False if it is left: a process works on it, or has executed it since it was listed.
+    """
+    folder = run.folder
     with saving(folder):
         try:
             with hold(folder / RUN_LOCK, timeout=0):
+                record = read_record(folder) if (folder / RECORD).exists() else None
+                if (record is None) != (run.state == "unfinished"):
+                    return False
+                if record is not None and record.finished != run.finished:
+                    return False
                 shutil.rmtree(folder)
         except Timeout:
             return False

@@ -105,6 +105,7 @@ THERE: dict[str, Any] = {
         ({}, {}),
         ({"tried": [trial(0.01, seconds=9), trial(0.03)]}, {"tried": [0.01, 0.03]}),
         ({"tried": [trial(0.01, seed=1001)]}, {"tried": [0.01, 0.01]}),
+        ({"tried": [trial(0.01, loss=1.5)]}, {}),  # repeated on another machine
         ({"lr": {"b": 0.1}}, {"lr": {"a": 0.01, "b": 0.1}}),
         ({"lr": {"a": 0.01, "b": 0.1}, "edge": {"b": "high"}},
          {"lr": {"a": 0.01, "b": 0.1}, "edge": {"a": "low", "b": "high"}}),
@@ -122,6 +123,18 @@ def test_learning_rates_are_joined(
     assert content == {**THERE, **expected, "tried": content["tried"]}
     assert [each["lr"] for each in content["tried"]] == rates
     assert (copy.read_bytes() == before) == (not expected and len(rates) == 1)
+
+
+def test_a_search_in_progress_adds_its_trials_to_a_finished_one(tmp_path: Path) -> None:
+    begun = {name: THERE[name] for name in ("task", "encoding", "encoding_version")}
+    begun["tried"] = [trial(0.03)]
+    one, other = tmp_path / "rope-1.json", tmp_path / "rope-2.json"
+    for copy, first, second in ((one, THERE, begun), (other, begun, THERE)):
+        write_sealed(copy, first, owner=copy.stem)
+        assert add_choices(second, tmp_path / "source", copy) == ""
+        content = read_sealed(copy, owner=copy.stem)
+        assert sorted(each["lr"] for each in content.pop("tried")) == [0.01, 0.03]
+        assert content == {name: THERE[name] for name in THERE if name != "tried"}
 
 
 def test_other_learning_rates_are_named_once(tmp_path: Path) -> None:

@@ -77,19 +77,18 @@ def add_choices(content: Mapping[str, Any], source: Path, copy: Path) -> str:
     known = [_identity_of(trial) for trial in existing.get("tried", [])]
     new = [trial for trial in content.get("tried", []) if _identity_of(trial) not in known]
     if new or len(common) < len(rates):
-        # All mappings in the file are keyed by phase.
-        by_phase = {}
+        joined = {**content, **existing}
         for name, value in content.items():
-            if isinstance(value, dict):
-                by_phase[name] = {**value, **existing.get(name, {})}
-        tried = [*existing.get("tried", []), *new]
-        write_sealed(copy, {**content, **by_phase, "tried": tried}, owner=copy.stem)
+            if isinstance(value, dict):  # keyed by phase; existing choices stay
+                joined[name] = {**value, **existing.get(name, {})}
+        joined["tried"] = [*existing.get("tried", []), *new]
+        write_sealed(copy, joined, owner=copy.stem)
     return ""
 
 
-def _identity_of(trial: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the identity of a trial within its search: everything except times."""
-    return {name: value for name, value in trial.items() if "seconds" not in name}
+def _identity_of(trial: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the identity of a trial within its search; other machines have other losses."""
+    return trial["phase"], trial["lr"], trial.get("value"), trial["seed"]
 
 
 def _show(rates: Mapping[str, float]) -> str:

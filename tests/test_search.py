@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,9 +94,11 @@ def test_tolerance_grows_with_the_loss() -> None:
     assert (np.diff([tolerance(loss) for loss in losses]) >= 0).all()
 
 
-def all_proposed(losses: Callable[[Candidate], float], values: tuple[str, ...]) -> list[Candidate]:
+def all_proposed(
+    losses: Callable[[Candidate], float], values: tuple[str, ...], grid: Sequence[float] = GRID
+) -> list[Candidate]:
     tried: dict[Candidate, float] = {}
-    while candidate := propose(tried, GRID, values):
+    while candidate := propose(tried, grid, values):
         assert candidate not in tried
         tried[candidate] = losses(candidate)
     return list(tried)
@@ -117,6 +119,17 @@ def test_every_encoding_has_the_same_number_of_candidates(values: tuple[str, ...
         assert {c.value for c in found} == {None, *values}
     assert all_proposed(lambda candidate: 0.0, values) == [MIDDLE, LOW, HIGH]
     assert all_proposed(lambda candidate: math.inf, values) == [MIDDLE, LOW, HIGH]
+
+
+@pytest.mark.parametrize("values", [(), ("100",)])
+@pytest.mark.parametrize(
+    "grid", [(8e-4, 1e-3, 1.2e-3), (1e-3, 1.1e-3), (2e-3, 2.5e-3, 3e-3), (1e-4, 3e-4, 3.2e-4)]
+)
+def test_a_search_with_close_rates_ends(grid: Sequence[float], values: tuple[str, ...]) -> None:
+    """The rate beyond an edge may round to one that was tried."""
+    for best in (1e-5, *grid, 1.0):
+        found = all_proposed(far_from(best), values, grid)
+        assert len(grid) <= len(found) <= CANDIDATES and len({*found}) == len(found)
 
 
 def test_what_is_proposed() -> None:

@@ -116,6 +116,8 @@ def propose(
     tried = {candidate.value for candidate in losses} - {None}
     left = [value for value in values if value not in tried]
     beyond = beyond_edge(losses, best)
+    if beyond in losses:  # between close rates, rounding leads to a rate that was tried
+        beyond = None
     if beyond and CANDIDATES - len(losses) > len(left):
         return beyond
     if left:

@@ -79,6 +79,7 @@ BAD_INPUT = [
     ([*NOPE, "--results", "/proc/new"], "cannot write to /proc/new"),
     ([*NOPE, "--data", ABSENT], f"no folder {ABSENT}: give a folder of"),
     ([*NOPE, "--data", "file"], "there is no folder file: give a folder of"),
+    ([*NOPE, "--data", "empty", "records"], "two folders for all tasks, empty and records"),
     ([*NOPE, "--data", "=x"], "write --data DIR or --data task=DIR"),
     ([*SCROLLS, "--data", ABSENT], f"{ABSENT} is not a folder: give a folder with"),
     ([*SCROLLS, "--subsets", "qaspar"], "no subset 'qaspar' (did you mean 'qasper'?)"),
@@ -109,7 +110,7 @@ BAD_INPUT = [
     ([*RUN, "--encodin", "nope"], "'--encodin' (did you mean '--encoding'?)"),
     (["list", "--seeds", "1"], "no option '--seeds'"),
     ([*NOPE, "--seeds", "a"], "must be a whole number, not 'a'"),
-    ([*NOPE, "--seeds", "-1"], "must be from 0 to 9223372036854775807, not -1"),
+    ([*NOPE, "--seeds", "-1"], "must be from 0 to 999999999999999, not -1"),
     (
         [*NOPE, "--seeds", "2-0"],
         "must be an increasing range of at most 1000 seeds, such as 0-4, not '2-0'",
@@ -120,7 +121,7 @@ BAD_INPUT = [
     ),
     (["run", "grid.yaml"], "grid.yaml cannot be read: the name of a file of runs ends in .toml"),
     ([*NOPE, "--seeds", "0-9999"], "must be an increasing range of at most 1000 seeds"),
-    ([*NOPE, "--seeds", SEED], f"from 0 to 9223372036854775807, not {SEED}"),
+    ([*NOPE, "--seeds", SEED], f"from 0 to 999999999999999, not {SEED}"),
     ([*NOPE, "--data", "perplexty=empty"], "perplexty"),
     ([*NOPE, "--data", "scrolls=empty"], "--data scrolls"),  # another task's
     ([*NOPE, "--pretrain.steps", "9"], "pretrain"),

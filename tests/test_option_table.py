@@ -311,7 +311,12 @@ def test_values_of_python(keyword: dict[str, Any], value: Any) -> None:
         ({"precision": 8}, "precision must be one of auto, fp32, bf16, not '8'"),
         ({"jobs": "two"}, "jobs must be a whole number, not 'two'"),
         ({"jobs": 0}, "jobs must be at least 1, not 0"),
-        ({"seeds": 2**63}, f"seeds must be from 0 to {2**63 - 1}, not {2**63}"),
+        ({"seeds": 10**15}, f"seeds must be from 0 to {10**15 - 1}, not {10**15}"),
+        ({"preset": 3}, "preset must be text, not 3"),
+        ({"subsets": [3]}, "subsets must be text, not 3"),
+        ({"shard": (1, 2)}, r"shard must be text as on the command line, not \(1, 2\)"),
+        ({"origin": Path("nowhere.py")}, "nowhere.py"),
+        ({"like": Path("nowhere")}, "nowhere"),
         ({"train": {"steps": 10**22}}, "train.steps must be at most 1,000,000,000,000, not 1"),
         ({"seeds": []}, "seeds is empty: give at least one"),
         (

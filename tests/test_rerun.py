@@ -338,6 +338,8 @@ def test_the_same_numbers(toy: Toy, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["rerun", *TOY, "nope/toy.py/3", "--keep", "kept"]) == 0
     (kept,) = read_records(Path("kept/results"))
     assert kept.settings_digest == read_record(folder).settings_digest
+    assert main(["rerun", *TOY, "nope/toy.py/3", "--keep", "kept"]) == 2
+    assert "kept has this run already: give another folder" in capsys.readouterr().err
 
 
 DIFFERS = Number("a right 8", "1.0", "2.0")

@@ -105,14 +105,30 @@ def _take(option: Option, value: Any) -> Any:
         return option.default
     if option.config is not None:
         return _take_config(option, option.config, value)
-    if isinstance(value, str) or get_origin(option.type) is Literal:
+    is_spec = isinstance(value, Path) and option.item is str
+    if isinstance(value, str) or is_spec or get_origin(option.type) is Literal:
         return _take_text(option, str(value))
     if option.is_mapping:
         paths = value if isinstance(value, Mapping) else {"": value}
         return {name: Path(path) for name, path in paths.items()}
     if option.is_tuple:
-        taken = tuple(value) if isinstance(value, Iterable) else (value,)
+        elements = value if isinstance(value, Iterable) else (value,)
+        taken = tuple(_take_element(option, element) for element in elements)
         return None if option.is_optional and not taken else taken
+    return _take_element(option, value)
+
+
+def _take_element(option: Option, value: Any) -> Any:
+    """Return a value or an element of a tuple; `check_values` checks numbers."""
+    if option.item is str and isinstance(value, Path):
+        return str(value)
+    if option.item is Path and isinstance(value, str):
+        return Path(value)
+    kinds = {str: "text", Path: "a path"}
+    if option.item in kinds and not isinstance(value, option.item):
+        raise InputError(f"{option.name} must be {kinds[option.item]}, not {value!r}")
+    if option.read is not None and not option.is_tuple and not isinstance(value, option.item):
+        raise InputError(f"{option.name} must be text as on the command line, not {value!r}")
     return value
 
 

@@ -111,7 +111,8 @@ def make_plan(spec: GridSpec) -> Plan:
         _test_tasks(tasks, plan.runs, problems)
     if problems:
         raise InputErrors(problems.sentences())
-    plan.outcomes += _explain(failures, spec.tasks)
+    named = [task.label for task in tasks if "all" not in spec.tasks or task.given in spec.tasks]
+    plan.outcomes += _explain(failures, named)
     for note in plan.notes:
         warn(note)
     for task in resolved:
@@ -214,13 +215,17 @@ def _check_data(
             problems.add(label, error)
 
 
-def _explain(failures: Mapping[str, BaseException], specs: Sequence[str]) -> list[Outcome]:
-    """Warn of the tasks that cannot be run, and return their outcomes."""
+def _explain(failures: Mapping[str, BaseException], named: Sequence[str]) -> list[Outcome]:
+    """Warn of the tasks that cannot be run, and return their outcomes.
+
+    Args:
+        failures: why a task cannot be run, by label.
+        named: labels of the tasks that the user named, without those of "all".
+    """
     outcomes = []
     for label, error in failures.items():
         if isinstance(error, DataError):
-            asked = "all" not in specs or label in specs
-            outcomes.append(_skipped(label, str(error), asked=asked))
+            outcomes.append(_skipped(label, str(error), asked=label in named))
         else:
             cause = describe_error(error)
             warn(f"{label} failed, {cause}")
@@ -261,7 +266,7 @@ def _plan_runs(
             oversights |= dict.fromkeys(describe_rotations(task, fit))
         for seed in dict.fromkeys(spec.seeds):
             for encoding, skip in pairs:
-                named = "all" not in spec.encodings or encoding.spec in spec.encodings
+                named = "all" not in spec.encodings or encoding.given in spec.encodings
                 plan.runs.append(PlannedRun(factory.make(encoding, task, seed), skip, named))
     plan.notes += oversights
     return plan

@@ -21,9 +21,18 @@ def read_data(words: Sequence[str]) -> dict[str, Path]:
     The key of a folder without a task is "".
 
     Raises:
-        InputError: there is no such task.
+        InputError: there is no such task, or a task has two folders.
     """
-    return dict(_read_data_folder(word) for word in words)
+    found: dict[str, Path] = {}
+    for word in words:
+        task, folder = _read_data_folder(word)
+        if task in found:
+            raise InputError(
+                f"--data has two folders for {task or 'all tasks'}, {found[task]} and {folder}: "
+                "give one of them, or write task=DIR"
+            )
+        found[task] = folder
+    return found
 
 
 def _read_data_folder(word: str) -> tuple[str, Path]:
@@ -68,7 +77,7 @@ class RunOptions:
         read=read_data,
     )
     subsets: tuple[str, ...] | None = option(
-        None, "run only these parts of the task, as a separate run", metavar="NAME"
+        None, "run only these parts of the task; others can be added later", metavar="NAME"
     )
     tokenizer: str | None = option(
         None, "bytes, bpe:8192, or a tokenizer.json; default: the preset's"

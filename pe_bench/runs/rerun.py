@@ -87,7 +87,7 @@ def repeat(
         moved: current paths of files and data.
 
     Raises:
-        InputError: the record cannot be repeated here.
+        InputError: the record cannot be repeated here, or `scratch` has a repetition of it.
     """
     _check_repeatable(record)
     moved = moved or MovedPaths()
@@ -96,6 +96,8 @@ def repeat(
         torch.set_num_threads(threads)  # the number of threads changes the order of sums
     task, encoding = rebuild(record, scratch, moved)
     run = Run(task, encoding, record.seed, scratch / "results", device, task.settings["precision"])
+    if run.files.find_finished():
+        raise InputError(f"{scratch} has this run already: give another folder with --keep")
     _write_choices(record, run)
     info(f"{run.title}: again, in {scratch}")
     outcome = run.execute()

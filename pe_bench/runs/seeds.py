@@ -4,8 +4,9 @@ import re
 from collections.abc import Sequence
 
 from pe_bench.registry.options import convert
+from pe_bench.results.row_files import DIGITS
 
-LARGEST_SEED = 2**63 - 1
+LARGEST_SEED = 10**DIGITS - 1  # a table of rows can store it
 MAX_SEEDS = 1000  # in one range
 
 

@@ -27,6 +27,7 @@ from pe_bench.stats.ranking import TaskScores, rank_correlations
 from pe_bench.stats.significance import (
     LEVEL,
     POWER,
+    ItemError,
     effect_to_show,
     holm,
     seeds_to_show,
@@ -302,6 +303,25 @@ def test_a_difference_that_seeds_show_has_the_power_of_scipy(seeds: int, compari
     power = stats.nct.sf(critical, seeds - 1, effect / 3.0 * math.sqrt(seeds))
     assert power == pytest.approx(POWER, abs=1e-3)
     assert effect_to_show(4, 3.0, comparisons) == math.inf
+
+
+@pytest.mark.parametrize("comparisons", [1, 9])
+@pytest.mark.parametrize("effect", [1.5, 2.0, 4.0])
+def test_seeds_to_show_a_difference_count_the_items(effect: float, comparisons: int) -> None:
+    """The items alone have a standard error of 0.5, with 12 degrees of freedom."""
+    items = ItemError(0.25, 12)
+    critical = stats.t.ppf(1 - LEVEL / comparisons / 2, 12)
+    at_most = stats.nct.sf(critical, 12, effect / 0.5)  # with any number of seeds
+    found = seeds_to_show(effect, 2.0, comparisons, items)
+    if at_most < POWER:
+        assert found is None
+        return
+    assert found is not None
+    variance = 4.0 / found + 0.25
+    degrees = variance**2 / ((4.0 / found) ** 2 / (found - 1) + 0.25**2 / 12)
+    critical = stats.t.ppf(1 - LEVEL / comparisons / 2, degrees)
+    assert stats.nct.sf(critical, degrees, effect / math.sqrt(variance)) >= POWER - 1e-3
+    assert effect_to_show(found - 1, 2.0, comparisons, items) > effect
 
 
 @pytest.mark.slow

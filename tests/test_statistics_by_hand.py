@@ -169,6 +169,11 @@ def test_standings_are_means_over_families() -> None:
     for name, mean in beside.items():
         gaps = [row[NAMES.index(name)] - row[2] for row in scores]
         assert [mean.value, mean.low, mean.high] == pytest.approx(interval(gaps, -1, 1))
+    whole = family_means(plain)
+    for name, mean in differences_over_families(tasks, "C", cut=False).items():
+        gaps = [row[NAMES.index(name)] - row[2] for row in whole]
+        numbers = [mean.value, mean.low, mean.high]
+        assert numbers == pytest.approx(interval(gaps, -math.inf, math.inf))
     corrected = differences_over_families(tasks, "C", comparisons=3)
     for name, mean in corrected.items():
         ratio = stats.t.ppf(1 - 0.025 / 3, 2) / stats.t.ppf(0.975, 2)
@@ -193,6 +198,17 @@ def test_an_average_has_the_seeds_of_all_tasks() -> None:
                 share = (number[encoding, place] - task.floor) / (task.ceiling - task.floor)
                 total += weight * max(0.0, share)
             assert values[encoding, seed] == pytest.approx(total)
+    uncut = average_over(tasks, cut=False)
+    assert uncut.resampled is not None
+    assert uncut.values.min() < found.values.min() and uncut.item_degrees == found.item_degrees
+    low = [task.normalise(cut=False) for task in tasks]
+    for number in (0, 4):
+        mean = np.zeros((4, 3))
+        for part, weight in zip(low, weights, strict=True):
+            assert part.resampled is not None
+            places = [list(part.seeds).index(seed) for seed in found.seeds]
+            mean += weight * part.resampled[number][:, places]
+        assert uncut.resampled[number] == pytest.approx(mean)
     values = np.clip(tasks[1].scores.values, 0, 1)
     without = TaskScores("x", SeedScores(NAMES, values, seeds=[3, 0, 7]), True, 0.0, 1.0, "x")
     assert average_over([without, without]).resampled is None

@@ -42,7 +42,8 @@ class Comparison:
             "" if no difference is tested.
         without_items: encodings whose items are unknown, so that their differences have the
             uncertainty from seeds only.
-        item_degrees: degrees of freedom of the variance of items; 0: all items are unknown.
+        fewest_degrees: smallest degrees of freedom of the items of an evaluation point; 0: all
+            items are unknown.
     """
 
     reference: str
@@ -51,7 +52,7 @@ class Comparison:
     ranks: dict[str, tuple[int, int]]
     letters: dict[str, str]
     without_items: tuple[str, ...]
-    item_degrees: int
+    fewest_degrees: int
 
 
 def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Comparison:
@@ -74,7 +75,7 @@ def compare_table(table: Table, reference: str = DEFAULT_REFERENCE) -> Compariso
         known = np.isfinite(scores.resampled[0]).any(1).tolist()  # (E,)
         without = [name for name, has in zip(ranking, known, strict=True) if not has]
     return Comparison(
-        reference, to_reference, pairs, ranks, letters, tuple(without), scores.item_degrees
+        reference, to_reference, pairs, ranks, letters, tuple(without), scores.fewest_degrees
     )
 
 
@@ -178,10 +179,10 @@ def describe_basis(found: Comparison) -> list[str]:
         "possible ones. Among all pairs, p-values are corrected for the number of pairs, which is "
         "larger than the number of differences to the reference."
     ]
-    if 0 < found.item_degrees < FEWEST_ITEM_DEGREES:
+    if 0 < found.fewest_degrees < FEWEST_ITEM_DEGREES:
         lines.append(
-            f"The items come from so few documents ({found.item_degrees} degrees of freedom) that "
-            "p may be too small."
+            f"The items of an evaluation point come from so few documents ({found.fewest_degrees} "
+            "degrees of freedom) that p may be too small."
         )
     if not any(found.letters.values()):
         lines.append(NO_LETTERS)
@@ -192,7 +193,7 @@ def describe_basis(found: Comparison) -> list[str]:
 
 def _describe_source(found: Comparison) -> str:
     """Return what the uncertainty of the differences comes from, in words."""
-    if not found.item_degrees:
+    if not found.fewest_degrees:
         return "seeds only, because item scores are unknown or come from a single document"
     source = "seeds and items"
     if found.without_items:
@@ -248,7 +249,10 @@ def scores_of(table: Table, encodings: Sequence[str]) -> SeedScores:
     resampled: npt.NDArray[np.float64] = np.full((len(drawn), *scores.values.shape), np.nan)
     for run, (encoding, seed) in enumerate(places):
         resampled[:, encoding, seed] = drawn[:, run]
-    return replace(scores, resampled=resampled, item_degrees=degrees)
+    counts = [int((point.cluster_sums()[1] > 0).sum()) for point in chosen[0]]
+    return replace(
+        scores, resampled=resampled, item_degrees=degrees, fewest_degrees=min(counts) - 1
+    )
 
 
 def _find_paired(table: Table, runs: Mapping[str, Mapping[int, list[Items]]]) -> list[str]:

@@ -147,7 +147,7 @@ def _mean_test(mean: Difference, comparisons: int) -> str:
         return "with too few seeds for a test"
     counts = "which is significant" if mean.significant else "which is not significant"
     corrected = f", corrected for {comparisons} comparisons" if comparisons > 1 else ""
-    return f"{counts} ({p_text(mean.p_value)}{corrected})"
+    return f"{counts} ({p_text(mean.p_value)}{corrected}, {mean.seeds} seeds)"
 
 
 def _basis(found: Verdicts) -> str:
@@ -229,7 +229,10 @@ def _needs(verdict: Verdict) -> str:
         return f"no claim is possible with fewer than {FEWEST_SEEDS} seeds"
     if not difference.spread > 0 or difference.value == 0:
         return ""
-    seeds = seeds_to_show(difference.value, difference.spread, verdict.comparisons)
+    counts = difference.spread, verdict.comparisons, difference.items
+    seeds = seeds_to_show(difference.value, *counts)
+    if seeds is None:
+        return "if the true difference is this large, it takes more items, not only more seeds"
     if seeds <= difference.seeds:
         return ""
     about = f"about {seeds}" if seeds <= MOST_SEEDS else f"more than {MOST_SEEDS}"

@@ -30,6 +30,8 @@ from pe_bench.results.items import Floats, Items, RowKey, combined
 from pe_bench.stats.significance import (
     FEWEST_SEEDS,
     LEVEL,
+    NO_ITEMS,
+    ItemError,
     holm,
     sign_flip_p,
     smallest_flip_p,
@@ -61,6 +63,7 @@ class Difference:
         p_value: `p_alone`, corrected for the number of comparisons; 1 where `p_alone` is nan.
         significant: whether the difference is significant at 5 % after the correction.
         spread: standard deviation of the difference over seeds; nan for one seed.
+        items: error of the value from the choice of items.
     """
 
     first: str
@@ -74,6 +77,7 @@ class Difference:
     p_value: float = 1.0
     significant: bool = False
     spread: float = math.nan
+    items: ItemError = NO_ITEMS
 
     @property
     def tested(self) -> bool:
@@ -98,6 +102,8 @@ class SeedScores:
         item_degrees: degrees of freedom of the variance of items: at each evaluation point, the
             number of independent items, or documents, minus 1.
         seeds: the S seeds; empty: they are unknown.
+        fewest_degrees: the smallest of the numbers in `item_degrees`. If its point has a large part
+            of the variance, their sum is too large.
     """
 
     encodings: Sequence[str]
@@ -105,6 +111,7 @@ class SeedScores:
     resampled: Floats | None = None
     item_degrees: int = 0
     seeds: Sequence[int] = ()
+    fewest_degrees: int = 0
 
 
 def resample_items(
@@ -316,4 +323,5 @@ def _difference(scores: SeedScores, first: str, second: str) -> Difference:
         p_alone=p_alone if seeds >= FEWEST_SEEDS else math.nan,
         p_flips=flips if smallest_flip_p(seeds) <= LEVEL else math.nan,
         spread=spread,
+        items=ItemError(from_items, max(1, scores.item_degrees)) if from_items else NO_ITEMS,
     )

@@ -13,7 +13,7 @@ interval is Student's over families and says what to expect of other families of
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +23,10 @@ from pe_bench.stats.significance import student_quantile
 
 FEWEST_FAMILIES = 3  # two are too few for a spread
 
-EXACT_CORRELATIONS = {5: 1.0, 6: 31 / 35, 7: 11 / 14, 8: 31 / 42, 9: 7 / 10}
+EXACT_CORRELATIONS = {
+    **{5: 1.0, 6: 31 / 35, 7: 11 / 14, 8: 31 / 42, 9: 7 / 10, 10: 107 / 165, 11: 34 / 55},
+    **{12: 84 / 143, 13: 51 / 91, 14: 7 / 13, 15: 73 / 140, 16: 171 / 340},
+}
 """Smallest significant rank correlation by the number of encodings, from all orders of them."""
 
 
@@ -46,20 +49,19 @@ class TaskScores:
     ceiling: float
     family: str
 
-    def normalise(self) -> SeedScores:
-        """Return normalised scores: 0 at the floor and below it, 1 at the ceiling."""
-        again = self.scores.resampled
-        return SeedScores(
-            self.scores.encodings,
-            _cut(self._scaled(self.scores.values)),
-            None if again is None else _cut(self._scaled(again)),
-            self.scores.item_degrees,
-            self.scores.seeds,
-        )
+    def normalise(self, *, cut: bool = True) -> SeedScores:
+        """Return normalised scores: 0 at the floor, 1 at the ceiling.
 
-    def directed(self) -> Floats:
-        """Return the scores (E, S) on the same scale, negative below the floor, for ranks."""
-        return self._scaled(self.scores.values)
+        Args:
+            cut: whether a score below the floor counts as 0; otherwise it is negative.
+        """
+        values = self._scaled(self.scores.values)
+        again = self.scores.resampled
+        resampled = None if again is None else self._scaled(again)
+        if cut:
+            values = _cut(values)
+            resampled = None if resampled is None else _cut(resampled)
+        return replace(self.scores, values=values, resampled=resampled)
 
     def _scaled(self, values: Floats) -> Floats:
         return (values - self.floor) / (self.ceiling - self.floor)
@@ -89,15 +91,16 @@ class Standing:
     score: Mean
 
 
-def average_over(tasks: Sequence[TaskScores]) -> SeedScores:
+def average_over(tasks: Sequence[TaskScores], *, cut: bool = True) -> SeedScores:
     """Return the means over families of the normalised scores, for each seed that all tasks have.
 
     A task without item scores adds no variance of items.
 
     Args:
         tasks: at least one task; all have the same encodings in the same order.
+        cut: whether the score of a seed below the floor counts as 0.
     """
-    parts = [task.normalise() for task in tasks]
+    parts = [task.normalise(cut=cut) for task in tasks]
     seeds = sorted(set(parts[0].seeds).intersection(*[part.seeds for part in parts[1:]]))
     columns_of_parts = []
     for part in parts:
@@ -115,7 +118,8 @@ def average_over(tasks: Sequence[TaskScores]) -> SeedScores:
         again = part.values[None] if part.resampled is None else part.resampled
         resampled += weight * again[:, :, columns]
     degrees = sum(part.item_degrees for part in parts)
-    return SeedScores(parts[0].encodings, values, resampled, degrees, seeds)
+    fewest = min(part.fewest_degrees for part in parts if part.resampled is not None)
+    return SeedScores(parts[0].encodings, values, resampled, degrees, seeds, fewest)
 
 
 def find_standings(tasks: Sequence[TaskScores]) -> list[Standing]:
@@ -136,7 +140,7 @@ def find_standings(tasks: Sequence[TaskScores]) -> list[Standing]:
 
 
 def differences_over_families(
-    tasks: Sequence[TaskScores], reference: str, *, comparisons: int = 1
+    tasks: Sequence[TaskScores], reference: str, *, comparisons: int = 1, cut: bool = True
 ) -> dict[str, Mean]:
     """Return the mean difference of each other encoding's normalised score to a reference.
 
@@ -146,14 +150,16 @@ def differences_over_families(
         tasks: tasks with the same encodings in the same order.
         reference: label of the reference.
         comparisons: number of comparisons that the intervals are corrected for (Bonferroni).
+        cut: whether the score of a seed below the floor counts as 0.
     """
-    scores = _family_means(tasks, _mean_scores(tasks))  # (F, E)
+    scores = _family_means(tasks, _mean_scores(tasks, cut=cut))  # (F, E)
+    largest = 1.0 if cut else math.inf
     encodings = list(tasks[0].scores.encodings)
     beside = scores[:, encodings.index(reference)]
     found = {}
     for index, encoding in enumerate(encodings):
         if encoding != reference:
-            found[encoding] = _mean_of(scores[:, index] - beside, -1.0, 1.0, comparisons)
+            found[encoding] = _mean_of(scores[:, index] - beside, -largest, largest, comparisons)
     return found
 
 
@@ -174,7 +180,7 @@ def rank_correlations(tasks: Sequence[TaskScores]) -> Floats:
 def smallest_correlation(encodings: int) -> float:
     """Return the smallest rank correlation significant at 5 %, without ties; inf: there is none.
 
-    It is exact for up to nine encodings, and approximate for more.
+    It is exact for up to 16 encodings, and approximate for more.
     """
     if encodings < min(EXACT_CORRELATIONS):  # too few orders for a p-value of 5 %
         return math.inf
@@ -195,8 +201,7 @@ def _mean_scores(tasks: Sequence[TaskScores], *, cut: bool = True) -> Floats:
     """Return the mean normalised score of each task and encoding, (T, E)."""
     means = []
     for task in tasks:
-        values = task.normalise().values if cut else task.directed()
-        means.append(_mean_over_seeds(values))
+        means.append(_mean_over_seeds(task.normalise(cut=cut).values))
     return np.array(means)
 
 

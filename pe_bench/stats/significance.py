@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
@@ -37,27 +38,53 @@ FLIPS_NEED = {6: 1.26, 7: 1.06, 8: 1.04, 9: 1.03, 10: 1.02}
 MOST_SEARCHED = 1000  # seeds; larger numbers are approximate
 
 
-def seeds_to_show(effect: float, spread: float, comparisons: int) -> int:
+@dataclass(frozen=True)
+class ItemError:
+    """The error of a difference from the choice of items, which more seeds do not reduce.
+
+    Attributes:
+        variance: variance of the difference.
+        degrees: degrees of freedom of the variance.
+    """
+
+    variance: float = 0.0
+    degrees: float = math.inf
+
+
+NO_ITEMS = ItemError()
+
+
+def seeds_to_show(
+    effect: float, spread: float, comparisons: int, items: ItemError = NO_ITEMS
+) -> int | None:
     """Return the smallest number of seeds that shows a true difference, see `effect_to_show`.
 
     Args:
         effect: the difference, not 0.
         spread: standard deviation of the difference over seeds.
         comparisons: number of comparisons.
+        items: error from the items.
+
+    Returns:
+        The number of seeds; None: no number of seeds shows it with these items.
     """
     beyond = float(ndtri(1 - LEVEL / (2 * comparisons)))
-    by_size = ((beyond + float(ndtri(POWER))) * spread / effect) ** 2
+    left = (effect / (beyond + float(ndtri(POWER)))) ** 2 - items.variance  # for the seeds
+    if left <= 0:
+        return None
     # Student's t instead of the normal distribution needs beyond^2 / 2 more seeds (Guenther 1981).
-    about = math.ceil(by_size + beyond**2 / 2)
+    about = math.ceil(spread**2 / left + beyond**2 / 2)
     if about > MOST_SEARCHED:
         return about
-    seeds = max(FEWEST_SEEDS, about - 3)
-    while effect_to_show(seeds, spread, comparisons) > abs(effect):
-        seeds += 1
-    return seeds
+    for seeds in range(max(FEWEST_SEEDS, about - 3), 2 * MOST_SEARCHED):
+        if effect_to_show(seeds, spread, comparisons, items) <= abs(effect):
+            return seeds
+    return None
 
 
-def effect_to_show(seeds: int, spread: float, comparisons: int = 1) -> float:
+def effect_to_show(
+    seeds: int, spread: float, comparisons: int = 1, items: ItemError = NO_ITEMS
+) -> float:
     """Return the smallest true difference that some seeds show with a power of 80 %.
 
     The test is that of `compare_asked`: a paired t-test, and sign flips from six seeds on.
@@ -66,15 +93,23 @@ def effect_to_show(seeds: int, spread: float, comparisons: int = 1) -> float:
         seeds: number of seeds; inf is the result for fewer than `FEWEST_SEEDS`.
         spread: standard deviation of the difference over seeds.
         comparisons: number of comparisons; the level is the strictest one of Holm's correction.
+        items: error from the items; by default, the result is that for any number of items.
     """
     if seeds < FEWEST_SEEDS:
         return math.inf
-    alone, corrected = (
-        float(nctdtrinc(seeds - 1, 1 - POWER, student_quantile(seeds - 1, number)))
-        for number in (1, comparisons)
-    )
-    flips = FLIPS_NEED.get(seeds, 1.0) * alone  # they are not corrected
-    return max(flips, corrected) * spread / math.sqrt(seeds)
+    of_seeds = spread**2 / seeds
+    error = math.sqrt(of_seeds + items.variance)
+    if error == 0:
+        return 0.0
+    parts = of_seeds**2 / (seeds - 1) + items.variance**2 / items.degrees
+    corrected = _shown(error**4 / parts, comparisons) * error
+    flips = FLIPS_NEED.get(seeds, 1.0) * _shown(seeds - 1, 1) * math.sqrt(of_seeds)
+    return max(flips, corrected)  # sign flips are not corrected
+
+
+def _shown(degrees: float, comparisons: int) -> float:
+    """Return the true t that a t-test shows with a power of 80 %."""
+    return float(nctdtrinc(degrees, 1 - POWER, student_quantile(degrees, comparisons)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

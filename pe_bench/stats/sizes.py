@@ -38,7 +38,7 @@ from pe_bench.stats.significance import LEVEL
 OrderVerdict = Literal["stable", "changes", "unknown"]
 
 SAME_ORDER = 0.6
-"""Tau at which four of five pairs of encodings have the same order."""
+"""Tau at which 80 % of the pairs of encodings have the same order."""
 
 FEWEST_ENCODINGS = 3  # two have only two orders
 SEEDS_OF_AN_INTERVAL = 3  # the variance of two is too uncertain

@@ -44,7 +44,7 @@ NOISE = np.array([0.3, -0.4, 0.1, -0.2, 0.4, 0.0, -0.3, 0.1])  # of seeds
 def test_the_page_has_the_simulated_frequencies_of_the_marks(truth: str, mark: str) -> None:
     marks = load_script("benchmarks/marks.py")
     of = next(one for one in marks.TRUTHS if one.startswith(truth.split()[0]))
-    counts = marks.simulate(of, 4, 3, 500, skewed=False)
+    counts = marks.simulate(of, 4, 3, 500, "normal")
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     (line,) = re.findall(rf"^\| {truth} .*\| {mark} \| (\S+) % \|", page, re.MULTILINE)
     assert f"{counts[mark] / 5:.1f}" == line

@@ -10,6 +10,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib import rc_context
@@ -124,10 +125,36 @@ def find_others(summary: TaskSummary) -> list[str]:
     return sorted(name for name, n in counts.items() if most < n < len(summary.tables))
 
 
-def compare_over_families(summary: TaskSummary) -> dict[str, Mean]:
-    """Return the differences from the reference, corrected for their number."""
+def compare_over_families(
+    summary: TaskSummary, *, cut: bool = True, without_seed: int | None = None
+) -> dict[str, Mean]:
+    """Return the differences from the reference, corrected for their number.
+
+    Args:
+        summary: the tasks of the main set.
+        cut: whether the score of a seed below the best baseline counts as 0.
+        without_seed: a seed to leave out.
+    """
+    tasks = []
+    for task in summary.tasks:
+        kept = [seed != without_seed for seed in task.scores.seeds]
+        values = task.scores.values[:, kept]  # (E, S)
+        seeds = [seed for seed in task.scores.seeds if seed != without_seed]
+        scores = replace(task.scores, values=values, resampled=None, seeds=seeds)
+        tasks.append(replace(task, scores=scores))
     others = len(summary.encodings) - 1
-    return differences_over_families(summary.tasks, DEFAULT_REFERENCE, comparisons=others)
+    return differences_over_families(tasks, DEFAULT_REFERENCE, comparisons=others, cut=cut)
+
+
+def find_decisive_seeds(summary: TaskSummary, encoding: str) -> list[int]:
+    """Return the seeds without which the interval of a difference contains 0."""
+    seeds = sorted({seed for task in summary.tasks for seed in task.scores.seeds})
+    found = []
+    for seed in seeds:
+        mean = compare_over_families(summary, without_seed=seed)[encoding]
+        if mean.low <= 0 <= mean.high:
+            found.append(seed)
+    return found
 
 
 def describe(summary: TaskSummary) -> str:
@@ -148,11 +175,11 @@ def describe(summary: TaskSummary) -> str:
     if find_others(summary):
         how += " Encodings that were not run on every task have no mean score."
     honest = (
-        f"**How to read it:** the intervals are wide. They treat the {families} families as a "
+        f"**How to read it:** the intervals are wide and treat the {families} families as a "
         "random sample, although the tasks were [chosen after first results]"
         f"(docs/tasks.md#the-main-set). {describe_differences(summary)} "
-        "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs on these "
-        "tasks. Do not choose an encoding for a large model from this table. "
+        "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs. "
+        "Do not choose an encoding for a large model from this table. "
         f"{describe_sizes(summary)}"
     )
     return f"{how}\n\n{honest}"
@@ -190,7 +217,24 @@ def describe_differences(summary: TaskSummary) -> str:
     said = f"difference between {names} and `{DEFAULT_REFERENCE}` has an interval that excludes"
     if len(clear) > 1:
         said = f"differences of {names} from `{DEFAULT_REFERENCE}` have intervals that exclude"
-    return f"Only the {said} 0."
+    return f"Only the {said} 0.{_describe_limits(summary, clear)}"
+
+
+def _describe_limits(summary: TaskSummary, clear: Sequence[str]) -> str:
+    """Return under which other choices the interval of the only clear difference contains 0."""
+    if len(clear) > 1:
+        return ""
+    reasons = []
+    uncut = compare_over_families(summary, cut=False)[clear[0]]
+    if uncut.low <= 0 <= uncut.high:
+        reasons.append("without clipping")
+    seeds = find_decisive_seeds(summary, clear[0])
+    if seeds:
+        reasons.append(f"without seed {_any_of(seeds)}")
+    if not reasons:
+        return ""
+    first, *others = reasons
+    return f" {', or '.join([first.capitalize(), *others])}, it contains 0."
 
 
 def describe_sizes(summary: TaskSummary) -> str:
@@ -266,8 +310,9 @@ def _describe_given(summary: TaskSummary) -> str:
 
 
 def _any_of(values: Collection[int]) -> str:
-    """Return numbers as in "5 or 8"."""
-    return " or ".join(map(str, sorted(values)))
+    """Return numbers as in "5, 7 or 8"."""
+    *first, last = map(str, sorted(values))
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _range(values: Collection[int]) -> str:

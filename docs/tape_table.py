@@ -21,11 +21,11 @@ from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table, replac
 from pe_bench.reporting.paired import compare_table, show_p
 from pe_bench.reporting.sentences import describe_mean, in_words
 from pe_bench.reporting.tables import Table, read_tables
-from pe_bench.reporting.task_summary import count_families, summary_of
+from pe_bench.reporting.task_summary import count_families, summary_of, task_scores
 from pe_bench.reporting.verdicts import Verdict, Verdicts, compare_pair, tables_to_compare
 from pe_bench.results.views import Headline
-from pe_bench.stats.comparison import Difference
-from pe_bench.stats.ranking import Mean, differences_over_families
+from pe_bench.stats.comparison import Difference, compare
+from pe_bench.stats.ranking import Mean, average_over, differences_over_families
 from pe_bench.system.files import write_atomic
 
 ROOT = Path(__file__).parents[1]
@@ -155,8 +155,8 @@ def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
         f"not corrected, is {main_set.low:+.2f} to {main_set.high:+.2f}. We also compared the "
         f"mean over the {count_families(tables)} families of the {len(tables)} tasks of "
         f"`results/quick`, post hoc: {describe_mean(mean, 1)} This interval and the test are over "
-        f"seeds and items. {describe_largest(tables)} Over the families, the 95 % interval is "
-        f"{100 * over.low:+.1f} to {100 * over.high:+.1f}.",
+        f"seeds and items. {describe_largest(tables)} {describe_other_means(tables)} Over the "
+        f"families, the 95 % interval is {100 * over.low:+.1f} to {100 * over.high:+.1f}.",
     )
     table = markdown_table(HEADER, rows, "l" + "r" * 7 + "l" + "r" * 3)
     filled = [textwrap.fill(part, WIDTH, break_on_hyphens=False) for part in sentences]
@@ -174,6 +174,28 @@ def describe_largest(tables: Sequence[Table]) -> str:
     parts = {family: fmean(gain) / len(gains) for family, gain in gains.items()}
     largest = max(parts, key=lambda family: abs(parts[family]))
     return f"The largest part, {parts[largest]:+.1f}, comes from the task family *{largest}*."
+
+
+def describe_other_means(tables: Sequence[Table]) -> str:
+    """Return the mean over the tasks with equal learning rates, and the mean without a limit."""
+    tasks = [task_scores(table, PAIR) for table in tables]
+    equal = []
+    for table, task in zip(tables, tasks, strict=True):
+        if rates(table, PAIR[0]) == rates(table, PAIR[1]):
+            equal.append(task)
+    (of_equal,) = compare(average_over(equal), [PAIR])
+    (uncut,) = compare(average_over(tasks, cut=False), [PAIR])
+    return (
+        f"Over the {len(equal)} tasks with equal learning rates, the mean is {_points(of_equal)}. "
+        "A score below the best baseline counts as 0; if it counts as it is, the mean over all "
+        f"tasks is {_points(uncut)}."
+    )
+
+
+def _points(one: Difference) -> str:
+    """Return a difference of normalised scores with its interval and p-value, in points of 100."""
+    value, low, high = (100 * number for number in (one.value, one.low, one.high))
+    return f"{value:+.1f} ({low:+.1f} to {high:+.1f}; p = {show_p(one.p_alone)})"
 
 
 def cells(verdict: Verdict) -> list[str]:

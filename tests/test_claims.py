@@ -216,6 +216,9 @@ def test_the_rates_of_mqar(results: Results) -> None:
         for rate in (1e-3, 3e-3):
             losses = [t["loss"] for t in choice["tried"] if t["lr"] == rate and not t["value"]]
             assert len(losses) == 3 and max(losses) <= SOLVED
+    values = {r.encoding: r.tuning["task"]["values"]["all"] for r in table.records if r.tuning}
+    tuned = {name: value for name, value in values.items() if value is not None}
+    assert tuned == {"alibi": "32", "randpe": "256", "pope": "1000"}
 
 
 @pytest.mark.slow
@@ -231,6 +234,13 @@ def test_the_rates_of_passkey(results: Results) -> None:
             gains.append(larger.ranking.means[name] - searched.ranking.means[name])
     said = f"by {min(gains):.1f} to {max(gains):.1f} points"
     assert len(gains) == 6 and min(gains) > 0
+    shown = []
+    for table in (larger, searched):
+        points = describe_power(table, 8).partition(" ")[0]
+        shown.append(points)
+    assert "with a power of 80 % have {} points or more, instead of {}.".format(*shown) in (
+        read_page(FINDINGS)
+    )
     assert (
         f"Each of the six encodings with this chosen rate has a higher mean with 2e-3, {said}"
         in (read_page(FINDINGS))

@@ -72,9 +72,16 @@ def test_what_the_findings_say_about_the_mean_scores(page: ModuleType) -> None:
         "`tape`, `xpos`, `pope` and `rope` the lowest, also if any one of the five families is "
         "left out"
     ) in said
+    uncut = page.compare_over_families(summary, cut=False)["rnope-swa"]
+    assert uncut.low < 0
     assert (
         "corrected for nine comparisons, only the interval of the mean difference between "
-        "`rnope-swa` and `rope` excludes 0"
+        "`rnope-swa` and `rope` excludes 0 ({:+.2f} to {:+.2f}). It contains 0 if scores below the "
+        "best baseline are not clipped ({:+.2f} to {:+.2f}), or if one of the seeds {}, {} and {} "
+        "is left out"
+    ).format(
+        *(found["rnope-swa"].low, found["rnope-swa"].high, uncut.low, uncut.high),
+        *page.find_decisive_seeds(summary, "rnope-swa"),
     ) in said
 
 

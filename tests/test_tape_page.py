@@ -52,12 +52,18 @@ def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> 
     summary = (
         "A post hoc comparison over the mean of these 16 tasks gives `tape` {} of 100 points more "
         "(95 % interval over seeds and items: {} to {}), of which {} come from the family of "
-        "`mqar`, `recall`, `flipflop` and `chained-facts`. The interval over the seven families, "
-        "{}, contains 0"
+        "`mqar`, `recall`, `flipflop` and `chained-facts`. Over the {} tasks in which both have "
+        "the same learning rates, it is {} points ({} to {}). The interval over the seven "
+        "families, {}, contains 0"
     )
+    others = page.describe_other_means([verdict.table for verdict in folders[0].tasks])
+    of_equal = (
+        r"Over the (\d+) tasks with .* is \+(\S+) \(\+(\S+) to \+(\S+); p = 0.0\d\d\)\. A score"
+    )
+    (equal,) = re.findall(of_equal, others)
     (over,) = re.findall(r"Over the families, the 95 % interval is (\S+ to \S+)\.", found)
     assert over.startswith("-") and " to +" in over
-    assert summary.format(*points, part, over) in findings_text()
+    assert summary.format(*points, part, *equal, over) in findings_text()
     gains = [
         v.difference.value for f in folders for v in f.tasks if v.table.ranking.higher_is_better
     ]
@@ -153,7 +159,12 @@ def test_what_the_page_says_about_other_settings(page: ModuleType) -> None:
         f"it is {low:.1f} points with 1e-3 and {high:.1f} with 3e-3, {of_gain[0]:.1f} points less "
         f"(95 % interval: {of_gain[1]:.1f} to {of_gain[2]:.1f})"
     ) in findings_text()
-    assert f"At width 128 the gain is {large:.1f};" in text
+    assert f"At width 128 the gain is {large:.1f}, and with" in text
+    below = gain(page._ranked_by(tables["width 128, 2 layers"], page.LONGER))
+    assert (
+        f"`tape` is {-below.value:.1f} points below `rope` ({-below.high:.1f} to {-below.low:.1f}, "
+        "post hoc)"
+    ) in text
     for few, more in (("64, 2", "64, 3"), ("32, 2", "32, 4")):
         shallow, deep = gains[f"width {few} layers"], gains[f"width {more} layers"]
         assert deep.low < shallow.value < deep.value < deep.high
@@ -161,8 +172,11 @@ def test_what_the_page_says_about_other_settings(page: ModuleType) -> None:
     for table in tables.values():
         far, near = (gain(page._ranked_by(table, one)).value for one in (page.FAR, page.LONGER))
         larger.append(far > near)
-    assert "beyond 256 tokens** in six of the seven rows" in text
-    assert (sum(larger), len(larger)) == (6, 7)
+    assert "beyond 256 tokens** in five of six settings, all except width 128" in text
+    again = scores_of(tables["width 64, 2 layers, both at 1e-3"], ["tape", "rope"])
+    eight = scores_of(tables["width 64, 2 layers"], ["tape", "rope"])
+    assert np.array_equal(again.values, eight.values[:, : len(again.seeds)])
+    assert len(again.seeds) == 5 and (sum(larger), len(larger)) == (6, 7)
     few_seeds = [name for name, table in tables.items() if gain(table).seeds < FEWEST_SEEDS]
     assert len(few_seeds) == 3
     deeper, four = tables["width 64, 3 layers"], tables["width 32, 4 layers"]
@@ -259,6 +273,7 @@ def test_what_the_page_says_about_absolute_positions(page: ModuleType) -> None:
     near = page._ranked_by(perplexity, Headline("bits_per_byte", "1x-context"))
     learned, sinusoidal = compare(scores_of(near, names), pairs)
     assert learned.significant and sinusoidal.significant
+    assert max(learned.p_value, sinusoidal.p_value) < 0.001
     for said, one in (
         ("{:.3f} bits (95 % interval: {:.3f} to {:.3f}) better than `learned`", learned),
         ("{:.3f} ({:.3f} to {:.3f}) better than `sinusoidal`", sinusoidal),

@@ -30,7 +30,7 @@ from pe_bench.grid.display import Display
 from pe_bench.grid.estimate import Estimates, Parts, RunTimes
 from pe_bench.grid.execution import ExecutionOptions
 from pe_bench.grid.executors import worker_main as worker_process
-from pe_bench.grid.executors.executor import Ended, Executor
+from pe_bench.grid.executors.executor import Executor, Tried
 from pe_bench.grid.executors.processes import Processes, make_work
 from pe_bench.grid.executors.serial import Serial
 from pe_bench.grid.executors.worker import Worker
@@ -677,7 +677,7 @@ class Scripted(Executor):
         self.script = script
         self.given: list[list[str]] = []
 
-    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
+    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Tried]:
         titles = [planned.run.title for planned in runs]
         self.given.append(titles)
         ends = self.script.pop(0) if self.script else {}

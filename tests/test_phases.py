@@ -21,7 +21,7 @@ from pe_bench.runs.early_stopping import EarlyStopping
 from pe_bench.runs.factory import RunFactory
 from pe_bench.runs.failures import FirstStepFailure, SharedFailure
 from pe_bench.runs.options import RunOptions
-from pe_bench.runs.phases import Phases
+from pe_bench.runs.phases import Phases, Start
 from pe_bench.runs.rate_search import Search
 from pe_bench.runs.rerun import _write_choices
 from pe_bench.runs.resolve import ResolvedTask
@@ -235,7 +235,7 @@ def test_an_adapted_encoding_starts_from_the_search_for_its_own_subset(
     _write_choices(replace(make_record("done", run.resolved, phases, 3, 0), tuning=tuning_of), run)
     for number, subset in enumerate(("copy", "reverse"), 1):
         start = phases.find_start(run.resolved, subset)
-        assert start == (origin, run.resolved.start, subset)
+        assert start == Start(origin, run.resolved.start, subset)
         rate = Candidate(CHOICE.lr)
         folder = origin.checkpoint(run.resolved.start, subset, 3, rate)
         trained = replace(TRAINED, steps=number, seconds=10.0 * number)

@@ -19,7 +19,7 @@ from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import resolve
 from pe_bench.runs.run import Run
 from pe_bench.runs.run_folder import RunFolder
-from pe_bench.runs.run_record import describe_costs
+from pe_bench.runs.run_record import total_costs
 from pe_bench.system import commit, environment
 
 RECORD = RunRecord(
@@ -118,7 +118,7 @@ def test_a_training_that_serves_all_subsets_counts_once(
             "peak_memory_bytes": 7,
             "notes": ("of both", name),
         }
-    found = describe_costs(costs, each_subset=each)
+    found = total_costs(costs, each_subset=each)
     assert (found["seconds"], found["peak_memory_bytes"]) == (seconds, peak)
     assert found["subsets"] == ("a", "b") and found["notes"] == ("of both", "a", "b")
     assert found["costs"]["b"]["training"]["seconds"] == 20.0

@@ -66,13 +66,13 @@ def test_a_death_is_recorded_and_known_to_other_commands(tmp_path: Path) -> None
         with FileLock(run.folder / "lock"):
             assert not run.files.has_died()
             with pytest.raises(Busy):
-                run.execute(begun=begins_never)
+                run.execute(on_begin=begins_never)
     assert not run.files.has_died()
     outcome = run.record_death("killed")
     assert outcome == Outcome(run.title, "failed", (), run.folder, "ProcessDied: killed")
     record = read_record(run.folder)
     assert (record.status, record.reason) == ("failed", "ProcessDied: killed")
-    assert run.execute(begun=begins_never, since=LONG_AGO) == outcome
+    assert run.execute(on_begin=begins_never, since=LONG_AGO) == outcome
     for since in (None, datetime.now(UTC)):  # a failure before the command is tried again
         assert run._complete_finished(begins_never) is None
         assert run._find_recent_failure(since) is None
@@ -80,7 +80,7 @@ def test_a_death_is_recorded_and_known_to_other_commands(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("end", ["death", "skip", "failure"])
 def test_a_finished_run_keeps_its_record(tmp_path: Path, end: str) -> None:
-    """A later failure concerns only what was added, such as a model to keep."""
+    """A later failure concerns only an addition, such as a model to keep."""
     run = planned(tmp_path)
     run.files.make()
     measured = Evaluation([Measurement("copy", "accuracy", 50.0, 4)])

@@ -234,7 +234,7 @@ def test_a_worker_makes_runs_as_the_command_did(work: Work, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("devices", [1, 3])
 def test_a_worker_executes_a_run(work: Work, devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    def execute(run: Any, begun: Callable[[], None], since: datetime, timeout: float) -> Outcome:
+    def execute(run: Any, on_begin: Callable[[], None], since: datetime, timeout: float) -> Outcome:
         assert (since, timeout) == (work.since, 2.5)
         ranks = run.ranks and (
             run.ranks.devices,
@@ -244,7 +244,7 @@ def test_a_worker_executes_a_run(work: Work, devices: int, monkeypatch: pytest.M
         )
         assert ranks == (None if devices == 1 else (3, "fsdp", work, 0))
         info("early")
-        begun()
+        on_begin()
         info("late")
         return replace(DONE, title=run.title)
 
@@ -325,8 +325,8 @@ class Ends:
     def __init__(self, end: Outcome | Exception) -> None:
         self.end = end
 
-    def execute(self, *, begun: Callable[[], None], since: datetime | None) -> Outcome:
-        begun()
+    def execute(self, *, on_begin: Callable[[], None], since: datetime | None) -> Outcome:
+        on_begin()
         if isinstance(self.end, Exception):
             raise self.end
         return replace(self.end, cause=f"since {since}")

@@ -71,8 +71,9 @@ def main(values: Values) -> int:
     since = used_since(cache)
     free = [entry for entry in entries if is_free(entry, since)]
     _show(free, now, verbose=options.verbose)
-    for entry in () if options.dry_run else free:
-        remove(entry)
+    if not options.dry_run:
+        for entry in free:
+            remove(entry)
     info(f"{'would remove' if options.dry_run else 'removed'} {_size(free)} from {cache}")
     if len(free) < len(entries):
         info(f"left {_size([e for e in entries if e not in free])}, which running commands use")
@@ -87,7 +88,9 @@ def _show(entries: Sequence[Entry], now: float, *, verbose: bool) -> None:
             continue
         last = max(entry.used for entry in of_kind)
         info(f"{kind:<13}{_size(of_kind):>22}  last used {show_age(now - last)} ago")
-        for entry in sorted(of_kind, key=lambda entry: entry.owner) if verbose else ():
+        if not verbose:
+            continue
+        for entry in sorted(of_kind, key=lambda entry: entry.owner):
             info(f"  {_bytes(entry.size):>10}  {show_age(now - entry.used):<18}  {entry.owner}")
 
 

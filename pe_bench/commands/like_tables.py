@@ -12,7 +12,6 @@ from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.registry import catalogue, plugins
 from pe_bench.results.identity import flatten_settings
-from pe_bench.results.labels import plugin_name
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.tuning import VERSION
@@ -88,7 +87,7 @@ def _device(wanted: str) -> str:
 
     if wanted == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    return plugin_name(wanted)
+    return wanted.partition(":")[0]  # without the number of the GPU
 
 
 def _fill(table: PlannedTable, records: Sequence[RunRecord], factory: "RunFactory") -> None:

@@ -72,8 +72,10 @@ def _numbers(record: "RunRecord") -> dict[str, str]:
     """Return the numbers of a finished run, except those for single lengths."""
     from pe_bench.results.run_data import read_run_rows
 
+    if record.status != "done":
+        return {}
     found = {}
-    for row in read_run_rows(record) if record.status == "done" else ():
+    for row in read_run_rows(record):
         if not row["length"] and not row["second_axis"]:
             value, low, high = (_short(row[name]) for name in ("value", "ci_low", "ci_high"))
             interval = f" ({low} to {high})" if low else ""

@@ -12,9 +12,9 @@ from pe_bench.runs.memory import BYTES_PER_PARAMETER
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.resolve import (
     ResolvedTask,
-    find_start,
     preset_of,
     resolve,
+    spec_of_start,
     train_config_of,
 )
 from pe_bench.runs.run import Run
@@ -128,7 +128,7 @@ def find_phases(options: RunOptions, spec: str) -> list[TrainingShape]:
     """
     plugin = plugins.load("task", spec, options.preset)
     preset = preset_of(options, plugin)
-    start = find_start(options, plugin, preset)
+    start = spec_of_start(options, plugin, preset)
     if start is None and preset.tokenizer == BYTES:
         return phases_of(resolve(options, spec))
     train = train_config_of(options, plugin, preset)

@@ -211,20 +211,15 @@ def _with_shared(run: Run, parts: Parts, counted: set[Hashable]) -> float:
 def _is_trained(run: Run) -> bool:
     """Return whether all models that a run starts from exist. No search for a rate is started."""
     for start in _find_starts(run):
-        choice = start.phases.find_choice(start.task, start.subset)
-        if choice is None:
-            return False
-        if not start.phases.checkpoint(start.task, start.subset, run.seed, choice).is_dir():
+        choice = start.find_choice()
+        if choice is None or not start.checkpoint(run.seed, choice).is_dir():
             return False
     return True
 
 
 def _is_start_chosen(run: Run) -> bool:
     """Return whether the learning rates of all models that a run starts from are known."""
-    for start in _find_starts(run):
-        if start.phases.find_choice(start.task, start.subset) is None:
-            return False
-    return True
+    return all(start.find_choice() is not None for start in _find_starts(run))
 
 
 def _find_starts(run: Run) -> list[Start]:

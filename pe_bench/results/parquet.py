@@ -36,8 +36,9 @@ def read_table(path: Path, schema: Any, nullable: Sequence[str] = ()) -> Any:
         if absent:
             raise WrongError(f"lacks the columns {', '.join(absent)}")
         table = file.read(schema.names, use_threads=False)
-        for field in schema if len(table) else ():  # an empty column may have no type
-            _check_column(field, table.column(field.name), field.name in nullable)
+        if len(table):  # an empty column may have no type
+            for field in schema:
+                _check_column(field, table.column(field.name), field.name in nullable)
     except KeyError as error:  # a missing column among those that are read as dictionaries
         raise InputError(f"cannot read {path} (it lacks {error.args[0]!r}): remove it") from None
     except (OSError, WrongError, pa.ArrowException, UnicodeDecodeError) as error:

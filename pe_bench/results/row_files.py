@@ -92,8 +92,9 @@ def _check_cells(name: str, cells: set[str]) -> None:
     joined = " ".join(cells)
     if name in FLOATS:
         valid = FLOAT.fullmatch(joined) is not None
-        for cell in cells - {""} if valid else ():
-            float(cell)
+        if valid:
+            for cell in cells - {""}:
+                float(cell)
     elif name in INTEGERS:
         valid = INTEGER.fullmatch(joined) is not None and max(map(len, cells), default=0) <= DIGITS
     elif name == "status":

@@ -35,9 +35,8 @@ def read_run_lines(record: RunRecord) -> list[list[str]]:
     path = rows_path(record)
     lines = _lines_by_run(path).get(key_of(record), []) if record.exported else read_lines(path)
     encoding, seed = CSV_COLUMNS.index("encoding"), CSV_COLUMNS.index("seed")
-    if not {(line[encoding], line[seed]) for line in lines} <= {
-        (record.encoding, str(record.seed))
-    }:
+    own = (record.encoding, str(record.seed))
+    if any((line[encoding], line[seed]) != own for line in lines):
         raise InputError(f"{path} has rows of another run than {record.name}: remove it")
     return lines
 

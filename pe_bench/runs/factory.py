@@ -82,7 +82,7 @@ class RunFactory:
             shape = self.origin.checkpoint.model if isinstance(self.origin, Pretrained) else None
             task = resolve(self.options, spec, shape=shape)
             if task.task.measures_time:
-                task = task.under(self._conditions)
+                task = task.with_conditions(self._conditions)
             made = task if self.origin is None else self._continue_from_origin(task, self.origin)
             is_searched = task.tuning is not None or made.tuning is not None
             words = command_words(self._given, task, is_searched=is_searched)

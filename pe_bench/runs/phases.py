@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
@@ -40,7 +40,8 @@ from pe_bench.train.training_result import TrainingResult
 from pe_bench.train.training_setup import Training
 
 
-class Start(NamedTuple):
+@dataclass(frozen=True)
+class Start:
     """What a phase starts from: the last model of an earlier phase.
 
     Attributes:
@@ -52,6 +53,23 @@ class Start(NamedTuple):
     phases: "Phases"
     task: ResolvedTask
     subset: str | None
+
+    def train(self, seed: int) -> Decoder:
+        """Return the model, trained or loaded from its checkpoint; see `Phases.train`."""
+        model, _ = self.phases.train(self.task, self.subset, seed)
+        return model
+
+    def choose(self) -> Candidate:
+        """Return learning rate and option value of the earlier phase; see `Phases.choose`."""
+        return self.phases.choose(self.task, self.subset)
+
+    def find_choice(self) -> Candidate | None:
+        """Return the same as `choose`; None: its search has not finished."""
+        return self.phases.find_choice(self.task, self.subset)
+
+    def checkpoint(self, seed: int, choice: Candidate) -> Path:
+        """Return the folder in which runs find the model."""
+        return self.phases.checkpoint(self.task, self.subset, seed, choice)
 
 
 @dataclass(frozen=True)
@@ -228,10 +246,10 @@ class Phases:
             return None
 
         def weights() -> Mapping[str, Tensor]:
-            start_model, _ = start.phases.train(start.task, start.subset, seed)
+            trained = start.train(seed).state_dict()
             if not isinstance(self.encoding, Adapted):
-                return start_model.state_dict()
-            return copy_shared_weights(model, start_model.state_dict(), self.encoding)
+                return trained
+            return copy_shared_weights(model, trained, self.encoding)
 
         return weights
 
@@ -240,8 +258,7 @@ class Phases:
         start = self.find_start(task, subset)
         if start is None:
             return
-        choice = start.phases.choose(start.task, start.subset)
-        folder = start.phases.checkpoint(start.task, start.subset, seed, choice)
+        folder = start.checkpoint(seed, start.choose())
         with contextlib.suppress(OSError):  # the cache may be read-only
             folder.mkdir(parents=True, exist_ok=True)
             (folder / START).touch()
@@ -318,7 +335,7 @@ class Phases:
         start = self.find_start(search.task, subset)
         value = None
         if start is not None:  # a later phase keeps the option value of the earlier one
-            value = start.phases.choose(start.task, start.subset).value
+            value = start.choose().value
         values = values_to_try(self.encoding, search.task)
 
         def attempt(candidate: Candidate, seed: int, best: float | None) -> Trial:

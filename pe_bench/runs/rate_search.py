@@ -95,12 +95,12 @@ class Search:
         """
 
         def run(candidate: Candidate, seed: int, *, first: bool) -> Trial:
-            trial = self._kept(subset, candidate, seed)
+            trial = self._find_trial(subset, candidate, seed)
             if trial is None:
                 info(f"{self.title(subset)}: {candidate}, seed {seed}")
                 best = _best_halfway(trials.values()) if first else None
                 trial = attempt(candidate, seed, best)
-                self._keep(subset, candidate, seed, trial)
+                self._store_trial(subset, candidate, seed, trial)
             return trial
 
         seeds = self.tuning.seeds
@@ -127,7 +127,7 @@ class Search:
             rates = sorted({candidate.lr for candidate in trials})
             of = ", ".join(map(show_rate, rates))
             raise FloatingPointError(f"the loss is not finite with any learning rate of {of}")
-        self._keep_choice(subset, best, trials, at_edge=beyond is not None)
+        self._store_choice(subset, best, trials, at_edge=beyond is not None)
         return best
 
     def _decide(
@@ -159,7 +159,7 @@ class Search:
         found = [t for t in self.read().get("tried", []) if t["phase"] == _subset_key(subset)]
         return [(Candidate(trial["lr"], trial.get("value")), trial["seed"]) for trial in found]
 
-    def _kept(self, subset: str | None, candidate: Candidate, seed: int) -> Trial | None:
+    def _find_trial(self, subset: str | None, candidate: Candidate, seed: int) -> Trial | None:
         """Return the trial of an earlier call, if there is one."""
         wanted = (_subset_key(subset), candidate.lr, candidate.value, seed)
         names = [field.name for field in fields(Trial)]
@@ -168,7 +168,9 @@ class Search:
                 return Trial(**{name: found[name] for name in names if name in found})
         return None
 
-    def _keep(self, subset: str | None, candidate: Candidate, seed: int, trial: Trial) -> None:
+    def _store_trial(
+        self, subset: str | None, candidate: Candidate, seed: int, trial: Trial
+    ) -> None:
         content = self.read() or {
             "task": self.task.label,
             "encoding": self.encoding.label,
@@ -184,7 +186,7 @@ class Search:
         content["tried"].append(entry)
         write_sealed(self.path, content, owner=self.path.stem)
 
-    def _keep_choice(
+    def _store_choice(
         self, subset: str | None, best: Candidate, trials: Trials, *, at_edge: bool
     ) -> None:
         planned = self.task.train.steps

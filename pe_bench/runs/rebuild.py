@@ -245,7 +245,9 @@ def _make_cache(folder: Path) -> Path:
     """Return a cache that has all data of the user's cache, and no results of training."""
     folder.mkdir(parents=True, exist_ok=True)
     user = cache_folder()
-    for path in sorted(user.iterdir()) if user.is_dir() else ():
+    if not user.is_dir():
+        return folder
+    for path in sorted(user.iterdir()):
         link = folder / path.name
         if path.name not in TRAINED and not link.exists():
             link.symlink_to(path.resolve())

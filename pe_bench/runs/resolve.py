@@ -105,14 +105,12 @@ class ResolvedTask:
             words = words[1 + len(self.task.subsets) :]
         return replace(self, task=task, words=("--subsets", *task.subsets, *words))
 
-    def under(self, conditions: Mapping[str, Any]) -> "ResolvedTask":
-        """Return the task with the timing conditions in its settings if it measures time.
+    def with_conditions(self, conditions: Mapping[str, Any]) -> "ResolvedTask":
+        """Return a task that measures time with the timing conditions in its settings.
 
         Args:
             conditions: see `pe_bench.runs.timing_context.find_conditions`.
         """
-        if not self.task.measures_time:
-            return self
         return replace(self, settings={**self.settings, "conditions": dict(conditions)})
 
     def digest(self, *more: Any) -> str:
@@ -175,7 +173,7 @@ def resolve(options: RunOptions, spec: str, *, shape: ModelConfig | None = None)
     return ResolvedTask(plugin.label, task, model, task.train, settings, start, tuning, given=spec)
 
 
-def find_start(options: RunOptions, plugin: Plugin, preset: Preset) -> str | None:
+def spec_of_start(options: RunOptions, plugin: Plugin, preset: Preset) -> str | None:
     """Return the spec of the task that a task starts from: from its option, else from its preset.
 
     Raises:
@@ -213,7 +211,7 @@ def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask 
     Raises:
         InputError: nothing can start from that task, or the option that names it has no effect.
     """
-    spec = find_start(options, plugin, preset)
+    spec = spec_of_start(options, plugin, preset)
     if spec is None:
         return None
     start = resolve(options.for_start(), spec)
@@ -298,8 +296,9 @@ def train_config_of(options: RunOptions, plugin: Plugin, preset: Preset) -> Trai
     overrides = dict(options.train)
     if preset.train.length is None and "length" in overrides:
         known = ", ".join(option.name for option in plugin_options(plugin.cls))
+        flag = "--pretrain.length" if options.for_earlier_phase else "--train.length"
         raise InputError(
-            f"--train.length has no effect: options of the task ({known}) set the length of rows"
+            f"{flag} has no effect: options of the task ({known}) set the length of rows"
         )
     if not preset.train.steps:
         for field in without_effect(overrides):
@@ -307,7 +306,10 @@ def train_config_of(options: RunOptions, plugin: Plugin, preset: Preset) -> Trai
     try:
         return replace(preset.train, **overrides)
     except InputError as error:
-        raise InputError(f"pre{error}" if options.for_earlier_phase else str(error)) from None
+        sentence = str(error)
+        if options.for_earlier_phase:  # the user has given --pretrain.* for this training
+            sentence = sentence.replace("train.", "pretrain.", 1)
+        raise InputError(sentence) from None
 
 
 def _shape(

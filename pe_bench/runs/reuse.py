@@ -16,8 +16,16 @@ from pe_bench.runs.phases import Phases
 from pe_bench.runs.resolve import ResolvedTask
 
 MEASURED = (
-    *("environment", "finished", "subsets", "notes", "seconds", "peak_memory_bytes"),
-    *("parameters", "encoding_parameters", "pretraining", "costs"),
+    "environment",
+    "finished",
+    "subsets",
+    "notes",
+    "seconds",
+    "peak_memory_bytes",
+    "parameters",
+    "encoding_parameters",
+    "pretraining",
+    "costs",
 )
 """Fields of a record that describe the measurement, as opposed to the settings."""
 

@@ -30,13 +30,13 @@ from pe_bench.runs.reuse import find_same, identify_models, with_numbers_of
 from pe_bench.runs.run_folder import RunFolder
 from pe_bench.runs.run_record import (
     as_text,
-    describe_costs,
     find_curves,
     find_pretraining,
     make_record,
+    total_costs,
 )
 from pe_bench.runs.timing_context import code_of
-from pe_bench.runs.trained_models import is_damaged, is_kept, keep, model_folder
+from pe_bench.runs.trained_models import is_damaged, is_kept, model_folder, save_model
 from pe_bench.runs.tunable import with_value
 from pe_bench.system import environment
 from pe_bench.system.cache_entries import CHECKPOINTS, drop_weights, limit_weights
@@ -45,10 +45,6 @@ from pe_bench.system.locks import hold
 from pe_bench.system.time_limit import TimeLimit
 from pe_bench.task import Evaluation
 from pe_bench.train.loggers import LoggerName
-
-
-def do_nothing() -> None:
-    """Do nothing when the work on a run begins."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +117,12 @@ class Run:
         return RunFolder(self.folder, labels)
 
     def execute(
-        self, *, begun: Callable[[], None] = do_nothing, since: datetime | None = None
+        self, *, on_begin: Callable[[], None] | None = None, since: datetime | None = None
     ) -> Outcome:
         """Execute the missing parts, under a lock: only one process works on a run.
 
         Args:
-            begun: called before the work begins; not called for a finished run.
+            on_begin: called before the work begins; not called for a finished run.
             since: if the run failed in another process after this time, it is not tried again.
 
         Raises:
@@ -138,11 +134,11 @@ class Run:
         try:
             with hold(self.folder / RUN_LOCK, timeout=0):
                 run = self._with_measured_subsets()
-                outcome = run._complete_finished(begun) or run._find_recent_failure(since)
+                outcome = run._complete_finished(on_begin) or run._find_recent_failure(since)
                 if outcome is not None:
                     return outcome
                 with self.files.executing(), as_exception():
-                    return run._execute(begun)
+                    return run._execute(on_begin)
         except Timeout:
             raise Busy from None
         except (InputError, SavingError):
@@ -172,13 +168,14 @@ class Run:
             return self._record_failure(failures)
         return Outcome(self.title, "failed", (), self.folder, failures.cause)
 
-    def _complete_finished(self, begun: Callable[[], None]) -> Outcome | None:
+    def _complete_finished(self, on_begin: Callable[[], None] | None) -> Outcome | None:
         """Save missing models and remove work files; None: subsets are still to be measured."""
         if not self.files.is_finished(self.resolved.task.subsets):
             return None
         if self.missing_models():
-            begun()
-            self._keep_models()
+            if on_begin:
+                on_begin()
+            self._save_missing_models()
         self.files.remove_work()
         self.files.come_last()
         record = self.files.read()
@@ -194,9 +191,10 @@ class Run:
             return Outcome(self.title, "failed", (), self.folder, cause)
         return None
 
-    def _execute(self, begun: Callable[[], None]) -> Outcome:
+    def _execute(self, on_begin: Callable[[], None] | None) -> Outcome:
         """Reuse the numbers of a run with the same models, or measure the missing subsets."""
-        begun()
+        if on_begin:
+            on_begin()
         if self.limit:
             self.limit.start()
         environment.reset_peak_memory(self.device)
@@ -213,13 +211,15 @@ class Run:
         costs = self._measure_all(failures)
         evaluation = self._summarize(tuple(costs), failures)
         if failures.errors:
-            return self._record_failure(failures, evaluation, **self._describe(costs))
+            each_subset = task.trains_each_subset
+            fields = total_costs(costs, each_subset=each_subset)
+            return self._record_failure(failures, evaluation, **fields)
         return self._finish(costs, evaluation)
 
     def _reuse(self, same: RunRecord) -> Outcome:
         """Record the numbers of a run that has the same models under another search."""
         info(f"{self.title}: has the same models as {same.name} and takes over its numbers")
-        self._keep_models()
+        self._save_missing_models()
         self.files.remove_work()
         record = make_record(
             "done", self.resolved, self.phases, self.seed, self.files.next_order(),
@@ -286,7 +286,7 @@ class Run:
 
     def _finish(self, costs: Mapping[str, Mapping[str, Any]], evaluation: Evaluation) -> Outcome:
         """Record the numbers of all subsets, and remove files that served only to measure them."""
-        self._keep_models()
+        self._save_missing_models()
         self.files.remove_work()
         model = self.resolved.make_empty(self.encoding)
         parameters = sum(p.numel() for p in model.parameters())
@@ -299,7 +299,7 @@ class Run:
             encoding_parameters=encoding_parameters,
             pretraining=find_pretraining(self.resolved, self.phases, self.seed),
             models=models,
-            **self._describe(costs),
+            **total_costs(costs, each_subset=self.resolved.task.trains_each_subset),
         )
         self._drop_weights(models)
         return Outcome(self.title, "done", (), self.folder)
@@ -315,20 +315,20 @@ class Run:
                 missing.append(subset)
         return missing
 
-    def _keep_models(self) -> None:
+    def _save_missing_models(self) -> None:
         """Save the trained models in the run's folder, if the user asks for them."""
         for subset in self.missing_models():
             folder = self.files.work(subset) if subset else None
             model, _ = self.phases.train(self.resolved, subset, self.seed, folder=folder)
-            self._keep(model, subset)
+            self._save_model(model, subset)
 
-    def _keep(self, model: Decoder, subset: str | None) -> None:
+    def _save_model(self, model: Decoder, subset: str | None) -> None:
         folder = model_folder(self.folder, subset)
         choice = self.phases.choose(self.resolved, subset)
         encoding = with_value(self.encoding, choice.value)
         if isinstance(encoding, Adapted):
             encoding = encoding.encoding
-        keep(model, folder, encoding, self.resolved.task.vocabulary)
+        save_model(model, folder, encoding, self.resolved.task.vocabulary)
 
     def _drop_weights(self, models: Mapping[str, str]) -> None:
         """Remove the weights of the finished run from the cache, if nothing needs them.
@@ -366,7 +366,7 @@ class Run:
         folder = self.files.work(subset) if phase else None
         model, trained = self.phases.train(self.resolved, phase, self.seed, folder=folder)
         if phase in self.missing_models():  # kept now: reading a large model again takes long
-            self._keep(model, phase)
+            self._save_model(model, phase)
         evaluation, seconds = evaluate(
             model, task, subset, self.seed, self.files, self.precision, self.limit
         )
@@ -391,10 +391,6 @@ class Run:
             status, self.resolved, self.phases, self.seed, self.files.next_order(), **fields
         )
         self.files.write(record, evaluation)
-
-    def _describe(self, costs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the total cost of the measured subsets."""
-        return describe_costs(costs, each_subset=self.resolved.task.trains_each_subset)
 
 
 def pending_search_key(run: Run) -> tuple[str, str] | None:

@@ -86,7 +86,7 @@ def _find_data(task: Task, status: RunStatus) -> dict[str, Any]:
         return {"label": task.data_label}
 
 
-def describe_costs(costs: Mapping[str, Mapping[str, Any]], *, each_subset: bool) -> dict[str, Any]:
+def total_costs(costs: Mapping[str, Mapping[str, Any]], *, each_subset: bool) -> dict[str, Any]:
     """Return the total cost of subsets over all calls.
 
     Args:
@@ -163,10 +163,9 @@ def find_curves(
 
 def _load_start_result(start: Start, seed: int) -> TrainingResult | None:
     """Load the result of the training that a phase starts from."""
-    phases, task, subset = start
-    choice = phases.choose(task, subset)
-    identity = phases.identity(task, subset, seed, choice)
-    return CheckpointStore(phases.checkpoint(task, subset, seed, choice), identity).load_result()
+    choice = start.choose()
+    identity = start.phases.identity(start.task, start.subset, seed, choice)
+    return CheckpointStore(start.checkpoint(seed, choice), identity).load_result()
 
 
 def _find_adaptation(encoding: Plugin) -> dict[str, Any] | None:

@@ -45,7 +45,7 @@ def is_damaged(folder: Path) -> bool:
     return False
 
 
-def keep(
+def save_model(
     model: Decoder, folder: Path, encoding: Plugin, vocabulary: Vocabulary | Tokenizer
 ) -> None:
     """Write a model as a Hugging Face folder, completely or not at all.

@@ -11,7 +11,7 @@ from typing import Any
 
 from pe_bench.errors import InputError
 from pe_bench.grid.display import Display
-from pe_bench.grid.executors.executor import Ended, Executor
+from pe_bench.grid.executors.executor import Executor, Tried
 from pe_bench.grid.executors.processes import make_work
 from pe_bench.grid.executors.relay import Relay
 from pe_bench.grid.executors.work import Answer, Work
@@ -44,7 +44,7 @@ class Cluster(Executor):
         self.ray, self.joined = _join()
         self.pending: set[Any] = set()
 
-    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
+    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Tried]:
         ray = self.ray
         relay = Relay(runs, display)
         mailbox = ray.remote(num_cpus=0)(_Mailbox).remote()

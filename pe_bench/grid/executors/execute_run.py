@@ -7,14 +7,14 @@ from datetime import datetime
 from pe_bench.errors import InputError
 from pe_bench.runs.baselines import write_baselines
 from pe_bench.runs.outcome import Outcome
-from pe_bench.runs.run import Run, do_nothing
+from pe_bench.runs.run import Run
 from pe_bench.system.console import warn
 from pe_bench.system.time_limit import TimeLimit
 
 
 def execute_run(
     run: Run,
-    begun: Callable[[], None] = do_nothing,
+    on_begin: Callable[[], None] | None = None,
     since: datetime | None = None,
     timeout: float | None = None,
 ) -> Outcome:
@@ -22,7 +22,7 @@ def execute_run(
 
     Args:
         run: the run.
-        begun: called when the work begins; not called for a finished run.
+        on_begin: called when the work begins; not called for a finished run.
         since: if the run failed in another process after this time, it is not tried again.
         timeout: limit of the run in minutes; None: no limit.
 
@@ -33,7 +33,7 @@ def execute_run(
     if timeout is not None:
         run = replace(run, limit=TimeLimit(timeout))
     try:
-        outcome = run.execute(begun=begun, since=since)
+        outcome = run.execute(on_begin=on_begin, since=since)
     except InputError as error:
         return Outcome(run.title, "failed", (warn(f"{run.title}: {error}"),))
     if outcome.status == "done":

@@ -8,7 +8,7 @@ from pe_bench.grid.display import Display
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.runs.outcome import Outcome
 
-Ended = tuple[PlannedRun, Outcome | None]
+Tried = tuple[PlannedRun, Outcome | None]
 """A planned run and its outcome; None: another command works on the run."""
 
 
@@ -26,7 +26,7 @@ class Executor:
     def __init__(self) -> None:
         self.started = datetime.now(UTC)
 
-    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
+    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Tried]:
         """Execute runs, in any order.
 
         Args:

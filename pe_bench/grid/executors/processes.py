@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pe_bench.grid.display import Display
 from pe_bench.grid.executors.child import Child
-from pe_bench.grid.executors.executor import Ended, Executor
+from pe_bench.grid.executors.executor import Executor, Tried
 from pe_bench.grid.executors.relay import Relay
 from pe_bench.grid.executors.work import FINISHED, RunSpec, Work
 from pe_bench.grid.planned_run import PlannedRun
@@ -35,7 +35,7 @@ class Processes(Executor):
         self.threads = threads
         self.workers: list[Child] = []
 
-    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
+    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Tried]:
         relay = Relay(runs, display)
         work = make_work(runs, self.spec, self.threads, self.started)
         for _ in range(min(self.count, len(runs)) - len(self.workers)):

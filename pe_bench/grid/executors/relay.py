@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 
 from pe_bench.errors import SavingError
 from pe_bench.grid.display import Display
-from pe_bench.grid.executors.executor import Ended
+from pe_bench.grid.executors.executor import Tried
 from pe_bench.grid.executors.work import Answer, Event, Line, SavingFailed
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.runs.outcome import Outcome
@@ -30,7 +30,7 @@ class Relay:
         self._found: dict[int, list[Line | Bar | Outcome]] = {}
         self._bars: dict[int, Bar] = {}
 
-    def hear(self, worker: Hashable, answer: Answer) -> list[Ended]:
+    def hear(self, worker: Hashable, answer: Answer) -> list[Tried]:
         """Show an answer of a worker, and return the run that ends with it, if any.
 
         Raises:
@@ -49,9 +49,9 @@ class Relay:
             return []
         return self._show(answer.index, answer.what)
 
-    def end(self) -> list[Ended]:
+    def end(self) -> list[Tried]:
         """Return the runs that are left after all workers have tried them."""
-        ended: list[Ended] = []
+        ended: list[Tried] = []
         for index in sorted(self.left):
             said = self._found.get(index, [])
             for number, what in enumerate(said):
@@ -60,7 +60,7 @@ class Relay:
         ended += [(self.runs[index], None) for index in sorted(self.left)]
         return ended
 
-    def died(self, worker: Hashable, reason: str) -> list[Ended]:
+    def died(self, worker: Hashable, reason: str) -> list[Tried]:
         """Record the death of a worker: its current run has failed.
 
         If the worker had no run, the first run that no worker has begun and none has found done
@@ -78,7 +78,7 @@ class Relay:
             return [(self.runs[index], run.record_death(reason))]
         return []
 
-    def _show(self, index: int, what: Line | Bar | Outcome) -> list[Ended]:
+    def _show(self, index: int, what: Line | Bar | Outcome) -> list[Tried]:
         run = self.runs[index].run
         view = self.display.view(run)
         if isinstance(what, Outcome):

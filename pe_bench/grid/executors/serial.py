@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pe_bench.grid.display import Display
 from pe_bench.grid.executors.execute_run import execute_run
-from pe_bench.grid.executors.executor import Ended, Executor
+from pe_bench.grid.executors.executor import Executor, Tried
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.runs.outcome import Busy
 from pe_bench.system.console import showing
@@ -26,15 +26,15 @@ class Serial(Executor):
         self.threads = threads
         self.timeout = timeout
 
-    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Ended]:
+    def run(self, runs: Sequence[PlannedRun], display: Display) -> Iterator[Tried]:
         for planned in runs:
             run = planned.run
-            begun = functools.partial(display.begin, run)
+            on_begin = functools.partial(display.begin, run)
             outcome = None
             with (
                 showing(display.view(run)),
                 using_threads(self.threads),
                 contextlib.suppress(Busy),
             ):
-                outcome = execute_run(run, begun, self.started, self.timeout)
+                outcome = execute_run(run, on_begin, self.started, self.timeout)
             yield planned, outcome

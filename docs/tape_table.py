@@ -33,11 +33,12 @@ PAGE = ROOT / "docs" / "tape.md"
 WIDTH = 110  # characters of a line of the page
 PAIR = ("tape", "rope")
 LAYERS = 4  # of the models with updates in some layers only
-DEEPER = (3,)  # layers of the models that compare depths with those of the preset
+DEEPER = {"mqar": 3, "addition": 6}  # layers of the models that compare depths with the preset's
 BLOCK = "tape against rope"
 TUNED, EQUAL_RATES, BY_LAYER = "ablations", "ablations at equal rates", "ablations by layer"
 ON_ADDITION, ON_PERPLEXITY = "ablations on addition", "ablations on perplexity"
 SETTINGS = "mqar in other settings"
+ADDITION_SETTINGS = "addition in other settings"
 FAR = Headline("accuracy", "far")
 LONGER = Headline("accuracy", "longer")
 GAP = 128  # tokens between four pairs and their only query
@@ -60,6 +61,7 @@ def main() -> None:
     for name, tables in read_ablations().items():
         text = replace_block(text, name, compose_ablations(tables))
     text = replace_block(text, SETTINGS, compose_settings(read_settings()))
+    text = replace_block(text, ADDITION_SETTINGS, compose_addition(read_addition_settings()))
     text = replace_block(text, EXTENDED, compose_extension(read_extension()))
     text = replace_block(text, COST, compose_cost(read_cost()))
     text = replace_block(text, STATES, compose_states())
@@ -88,12 +90,13 @@ def read_ablations() -> dict[str, list[Table]]:
         if not settings.get("tune"):
             found[EQUAL_RATES].append(table)
         elif table.about.task == "addition":
-            found[ON_ADDITION].append(table)
+            if not is_deeper(table):
+                found[ON_ADDITION].append(table)
         elif table.about.task == "perplexity":
             found[ON_PERPLEXITY] += [_ranked_by(table, TRAINED_CONTEXT), table]
         elif layers_of(table) == LAYERS:
             found[BY_LAYER].append(table)
-        elif layers_of(table) not in DEEPER:
+        elif not is_deeper(table):
             found[TUNED].append(table)
     return found
 
@@ -101,24 +104,41 @@ def read_ablations() -> dict[str, list[Table]]:
 def read_settings() -> dict[str, Table]:
     """Return the tables of `mqar` with TAPE and RoPE, by the setting that distinguishes them."""
     ablations = read_ablations()
-    tables = [t for t in read_tables(ROOT / "results" / "sizes") if t.about.task == "mqar"]
-    tables += read_deeper()
-    tables += ablations[BY_LAYER]
+    tables = [*read_sizes("mqar"), *ablations[BY_LAYER]]
     tables.sort(key=lambda table: (layers_of(table), table.about.settings["model"]["width"]))
     found = {}
     for table in [*tables, *ablations[EQUAL_RATES]]:
         settings = table.about.settings
-        name = f"width {settings['model']['width']}, {layers_of(table)} layers"
+        name = describe_model(table)
         if not settings.get("tune"):
             name += f", both at {show_rate(settings['train']['lr'])}"
         found[name] = table
     return found
 
 
-def read_deeper() -> list[Table]:
-    """Return the tables of `mqar` with more layers than in the preset and equal width."""
-    tables = [t for t in read_tables(ROOT / "results" / "tape") if t.about.task == "mqar"]
-    return [table for table in tables if layers_of(table) in DEEPER]
+def read_addition_settings() -> dict[str, Table]:
+    """Return the tables of `addition` with TAPE and RoPE, by the size of the models."""
+    return {describe_model(table): table for table in read_sizes("addition")}
+
+
+def read_sizes(task: str) -> list[Table]:
+    """Return the tables of a task by width, and then those with more layers."""
+    tables = [t for t in read_tables(ROOT / "results" / "sizes") if t.about.task == task]
+    tables.sort(key=lambda table: table.parameters)
+    for table in read_tables(ROOT / "results" / "tape"):
+        if table.about.task == task and is_deeper(table):
+            tables.append(table)
+    return tables
+
+
+def is_deeper(table: Table) -> bool:
+    """Return whether the models have more layers than those of the preset."""
+    return layers_of(table) == DEEPER.get(table.about.task)
+
+
+def describe_model(table: Table) -> str:
+    """Return the width and the number of layers of the models."""
+    return f"width {table.about.settings['model']['width']}, {layers_of(table)} layers"
 
 
 def read_extension() -> list[Table]:
@@ -299,6 +319,27 @@ def compose_settings(tables: Mapping[str, Table]) -> str:
         "tuned option",
         HEADER[-2],
     ]
+    return markdown_table(columns, rows, "l" + "r" * (len(columns) - 1))
+
+
+def compose_addition(tables: Mapping[str, Table]) -> str:
+    """Return the difference of TAPE and RoPE on `addition` in each setting."""
+    rows = []
+    for setting, table in tables.items():
+        floor = table.ranking.best_baseline
+        assert floor is not None
+        rows.append(
+            [
+                setting,
+                *(f"{table.ranking.means[name]:.1f}" for name in PAIR),
+                _difference(table),
+                f"{floor:.1f}",
+                ", ".join(rates(table, name) for name in PAIR),
+                learned(table),
+            ]
+        )
+    columns = ["models", "tape, %", "rope, %", "difference", "best baseline, %"]
+    columns += [HEADER[-1], HEADER[-2]]
     return markdown_table(columns, rows, "l" + "r" * (len(columns) - 1))
 
 

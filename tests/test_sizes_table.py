@@ -42,7 +42,7 @@ def test_the_ratio_of_the_simulated_marks(page: ModuleType) -> None:
 def test_the_sentences_on_addition(page: ModuleType) -> None:
     (ladder,) = (one for one in page.read() if one.tables[0].about.task == "addition")
     text = " ".join(page.PAGE.read_text(encoding="utf-8").split())
-    assert [table.about.settings["model"]["width"] for table in ladder.tables] == [32, 64]
+    assert [table.about.settings["model"]["width"] for table in ladder.tables] == [32, 64, 128]
     better, worse, differences = [], [], []
     for table in ladder.tables:
         means = table.ranking.means
@@ -53,19 +53,22 @@ def test_the_sentences_on_addition(page: ModuleType) -> None:
         (one,) = (d for d in compare_table(table, "rope").to_reference if d.first == "tape")
         differences.append((f"{one.value:+.1f}", f"{one.low:+.1f} to {one.high:+.1f}"))
     assert (
-        f"predict {better[0]} of the digits at width 32 and {better[1]} at width 64, and `rope` "
-        f"and `tape` predict {worse[0]} and {worse[1]}."
+        f"predict {better[0]} of the digits at width 32, {better[1]} at width 64 and {better[2]} "
+        f"at width 128, and `rope` and `tape` predict {worse[0]}, {worse[1]} and {worse[2]}."
     ) in text
-    (small, of_small), (middle, of_middle) = differences
+    (small, of_small), (middle, of_middle), (large, of_large) = differences
     assert (
-        f"is {small} points (95 % interval: {of_small}) at width 32 and {middle} ({of_middle}) at "
-        "width 64. At width 32, `rope` learns the task in 1 of 3 seeds."
+        f"is {small} points (95 % interval: {of_small}) at width 32, {middle} ({of_middle}) at "
+        f"width 64 and {large} ({of_large}) at width 128. At width 32, `rope` learns the task in "
+        "1 of 3 seeds."
     ) in text
-    small_table, middle_table = ladder.tables
-    learned = {name: small_table.learned(name) for name in small_table.encodings}
+    learned = {name: ladder.tables[0].learned(name) for name in ladder.tables[0].encodings}
     assert learned.pop("rope") == 1 and set(learned.values()) == {3}
-    for table, rate in ((small_table, 3e-3), (middle_table, 1e-3)):
+    for table, rate in zip(ladder.tables, (3e-3, 1e-3, 1e-3), strict=True):
         assert all((r.tuning or {})["task"]["lr"] == {"all": rate} for r in table.records)
+    last = ladder.tables[-1].ranking
+    assert last.best_baseline is not None
+    assert max(last.means["rope"], last.means["tape"]) < last.best_baseline
     assert ladder.mark == "unknown"
 
 

@@ -184,6 +184,19 @@ def test_what_the_page_says_about_other_settings(page: ModuleType) -> None:
     assert (four.learned("rope"), four.seeds("rope")) == (4, 5)
 
 
+def test_what_the_page_says_about_addition_at_other_sizes(page: ModuleType) -> None:
+    tables = page.read_addition_settings()
+    found = find_block(page.PAGE.read_text(encoding="utf-8"), page.ADDITION_SETTINGS)
+    assert found == page.compose_addition(tables), "run python docs/tape_table.py"
+    assert "`tape` and `rope` do not differ clearly at other widths either." in page_text()
+    for table in tables.values():
+        one = gain(table)
+        assert one.low < 0 < one.high and not one.significant
+    seeds = {table.about.settings["model"]["width"]: gain(table).seeds for table in tables.values()}
+    assert seeds == {32: 3, 64: 8, 128: 3}
+    assert "Width 64 has eight seeds, the others have three:" in page_text()
+
+
 def test_what_the_page_says_about_a_query_after_a_gap(page: ModuleType) -> None:
     tables = page.read_settings()
     later = {name: page.after_gap(table) for name, table in tables.items()}

@@ -198,6 +198,17 @@ def test_a_title_of_wide_characters_ends_in_the_figure(word: str) -> None:
     assert title.get_text().split() == [word] * 40
 
 
+@pytest.mark.parametrize("lines", [1, 5])
+def test_a_label_of_all_rows_ends_below_the_title(lines: int) -> None:
+    figure = Figure(figsize=(5, 3))
+    title = panels.set_title(figure, *["a line of the title"] * lines)
+    label = "digits of the first number and of the second"
+    panels.label_rows(figure, label, title)
+    (drawn,) = (text for text in figure.texts if text.get_text().split() == label.split())
+    extent = drawn.get_window_extent()
+    assert extent.y0 >= 0 and extent.y1 <= title.get_window_extent().y0
+
+
 @pytest.mark.slow
 def test_views_without_a_place_for_their_numbers_are_left_out(tmp_path: Path) -> None:
     mean = Measurement("test", "em", 5.0, 9)

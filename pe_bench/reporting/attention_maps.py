@@ -90,11 +90,11 @@ def draw_attention(maps: AttentionMaps, heads: Sequence[int]) -> Figure:
             axis.set_yticks(range(length), maps.names)
         _mark_trained(axis, maps.train_length, length)
     figure.supxlabel("key", fontsize=10)
-    figure.supylabel("query", fontsize=10)
     bar = figure.colorbar(image, ax=axes, label="attention weight", ticks=TICKS, aspect=30)
     bar.ax.minorticks_off()
     bar.ax.set_yticklabels([f"\N{LESS-THAN OR EQUAL TO} {LEAST:g}", *(f"{t:g}" for t in TICKS[1:])])
-    panels.set_title(figure, *maps.titles)
+    title = panels.set_title(figure, *maps.titles)
+    panels.label_rows(figure, "query", title)
     return figure
 
 

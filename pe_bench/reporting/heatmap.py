@@ -53,11 +53,11 @@ def draw_heatmap(table: Table, view: Heatmap, encodings: Sequence[str] | None = 
         panels.set_panel_title(axis, table.describe(encoding), width=size[0] - 0.4)
         axis.tick_params(labelsize=8)
     figure.supxlabel(chart.x, fontsize=10)
-    figure.supylabel(chart.y, fontsize=10)
     rows = math.ceil(len(shown) / PANELS_PER_ROW)
     shrink = min(1.0, 1.2 / rows + 0.2)
     figure.colorbar(image, ax=axes, label=chart.z, shrink=shrink)
-    panels.set_title(figure, *_titles(table, view, chart, shown))
+    title = panels.set_title(figure, *_titles(table, view, chart, shown))
+    panels.label_rows(figure, chart.y, title)
     return figure
 
 
@@ -114,10 +114,10 @@ def draw_gallery(table: Table, view: Gallery, encodings: Sequence[str] | None = 
         axis.tick_params(labelsize=8)
         panels.set_panel_title(axis, table.describe(encoding), width=size[0] - 0.4)
     figure.supxlabel(chart.x, fontsize=10)
-    figure.supylabel(chart.y, fontsize=10)
     figure.legend([*handles.values()], [*handles], loc="outside right upper", frameon=False)
-    title = _describe(table, chart.seeds, shown)
-    panels.set_title(figure, title, chart.title, beside=LEGEND_WIDTH)
+    lines = [_describe(table, chart.seeds, shown), chart.title]
+    title = panels.set_title(figure, *lines, beside=LEGEND_WIDTH)
+    panels.label_rows(figure, chart.y, title)
     return figure
 
 

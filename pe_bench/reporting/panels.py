@@ -105,6 +105,13 @@ def set_title(figure: Figure, *lines: str, beside: float = 0.0) -> Text:
     return title
 
 
+def label_rows(figure: Figure, label: str, title: Text) -> None:
+    """Write the label of all y axes at the left, centred in the height below the title."""
+    top = title.get_window_extent().y0 / figure.bbox.height  # as a fraction of the figure
+    room = top * figure.get_figheight()
+    figure.supylabel(wrap([label], room), y=top / 2, fontsize=10)
+
+
 def wrap(lines: Iterable[str], width: float, per_inch: float = CHARACTERS_PER_INCH) -> str:
     """Wrap lines to a width in inches and drop empty lines.
 

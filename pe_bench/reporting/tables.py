@@ -278,7 +278,7 @@ def read_tables(results: Path | str) -> list[Table]:
 
 
 def make_tables(records: Iterable[RunRecord]) -> list[Table]:
-    """Return a table for each combination of settings, in the order of their titles.
+    """Return a table for each combination of settings, by title and then by size of the model.
 
     Raises:
         InputError: a file of a run cannot be read.
@@ -292,7 +292,7 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
         rows = add_degradation(rows, group)
         means = compute_means(rows, read_baselines(group[0]), group[0].metrics)
         tables.append(Table(tuple(group), rows, means))
-    tables.sort(key=lambda table: (table.title, table.about.settings_digest))
+    tables.sort(key=lambda table: (table.title, table.parameters, table.about.settings_digest))
     return [replace(table, differences=_differences(table, tables)) for table in tables]
 
 

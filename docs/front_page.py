@@ -166,9 +166,10 @@ def describe(summary: TaskSummary) -> str:
     families = count_families(summary.tables)
     how = (
         f"Out of distribution; means of {_any_of(seeds)} seeds; models of {_range(sizes)} "
-        f"parameters. {describe_search(summary)} Mean score: 0 is the best baseline (lower scores "
-        f"of a seed are clipped), 1 is the ceiling; the {families} families have equal weight. In "
-        f"brackets: seeds that learned, if not all.{_describe_given(summary)}"
+        f"parameters. {describe_search(summary)} Mean score: 0 is a task's best baseline (lower "
+        f"scores of a seed are clipped), 1 is the ceiling; the {families} families have equal "
+        f"weight. (k of {_any_of(seeds)}): seeds that learned, if not all."
+        f"{_describe_given(summary)}"
     )
     if WINDOWED in shown:
         how += f" `{WINDOWED}` also limits the attention of its first layers to a window."

@@ -1,4 +1,4 @@
-"""Write the table in docs/tasks.md of the signal of each task.
+"""Write the tables in docs/tasks.md of the models and the signal of each task.
 
     python docs/main_set.py
 
@@ -17,6 +17,11 @@ from pe_bench.system.files import write_atomic
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "tasks.md"
 RESULTS = ("quick", "scrolls")
+SETTINGS = "settings"
+SETTINGS_HEADER = [
+    *("task", "layers", "heads", "parameters", "training length", "steps", "rows per step"),
+    *("tokens, millions", "learned from"),
+]
 BLOCK = "signal"
 HEADER = [
     *("task", "encodings", "best baseline", "worst mean", "best mean", "sd between encodings"),
@@ -25,10 +30,26 @@ HEADER = [
 
 
 def main() -> None:
-    """Write the table."""
+    """Write the tables."""
     tables = [table for name in RESULTS for table in read_tables(ROOT / "results" / name)]
     text = PAGE.read_text(encoding="utf-8")
+    text = replace_block(text, SETTINGS, compose_settings(tables))
     write_atomic(PAGE, replace_block(text, BLOCK, compose(tables)))
+
+
+def compose_settings(tables: list[Table]) -> str:
+    """Return the table of models and training, in the order of the tasks' names."""
+    rows = []
+    for table in tables:
+        record = table.about
+        model, train = record.settings["model"], record.settings["train"]
+        tokens = train["steps"] * train["batch_size"] * record.train_length
+        learned = "best baseline" if record.gate is None else f"{record.gate:g} %"
+        cells = [record.task, str(model["layers"]), str(model["heads"]), f"{table.parameters:,}"]
+        cells += [str(record.train_length), f"{train['steps']:,}", str(train["batch_size"])]
+        cells += [f"{tokens / 1e6:.1f}", learned]
+        rows.append(cells)
+    return markdown_table(SETTINGS_HEADER, sorted(rows), "l" + "r" * 8)
 
 
 def compose(tables: list[Table]) -> str:

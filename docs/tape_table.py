@@ -39,6 +39,7 @@ TUNED, EQUAL_RATES, BY_LAYER = "ablations", "ablations at equal rates", "ablatio
 ON_ADDITION, ON_PERPLEXITY = "ablations on addition", "ablations on perplexity"
 SETTINGS = "mqar in other settings"
 ADDITION_SETTINGS = "addition in other settings"
+PERPLEXITY_SETTINGS = "perplexity in other settings"
 FAR = Headline("accuracy", "far")
 LONGER = Headline("accuracy", "longer")
 GAP = 128  # tokens between four pairs and their only query
@@ -62,6 +63,8 @@ def main() -> None:
         text = replace_block(text, name, compose_ablations(tables))
     text = replace_block(text, SETTINGS, compose_settings(read_settings()))
     text = replace_block(text, ADDITION_SETTINGS, compose_addition(read_addition_settings()))
+    perplexity = compose_perplexity(read_perplexity_settings())
+    text = replace_block(text, PERPLEXITY_SETTINGS, perplexity)
     text = replace_block(text, EXTENDED, compose_extension(read_extension()))
     text = replace_block(text, COST, compose_cost(read_cost()))
     text = replace_block(text, STATES, compose_states())
@@ -119,6 +122,11 @@ def read_settings() -> dict[str, Table]:
 def read_addition_settings() -> dict[str, Table]:
     """Return the tables of `addition` with TAPE and RoPE, by the size of the models."""
     return {describe_model(table): table for table in read_sizes("addition")}
+
+
+def read_perplexity_settings() -> dict[str, Table]:
+    """Return the tables of `perplexity` with TAPE and RoPE, by the size of the models."""
+    return {describe_model(table): table for table in read_sizes("perplexity")}
 
 
 def read_sizes(task: str) -> list[Table]:
@@ -207,8 +215,8 @@ def describe_other_means(tables: Sequence[Table]) -> str:
     (uncut,) = compare(average_over(tasks, cut=False), [PAIR])
     return (
         f"Over the {len(equal)} tasks with equal learning rates, the mean is {_points(of_equal)}. "
-        "A score below the best baseline counts as 0; if it counts as it is, the mean over all "
-        f"tasks is {_points(uncut)}."
+        "A score below the best baseline counts as 0; if it counts as it is, the mean "
+        f"is {_points(uncut)}."
     )
 
 
@@ -343,6 +351,23 @@ def compose_addition(tables: Mapping[str, Table]) -> str:
     return markdown_table(columns, rows, "l" + "r" * (len(columns) - 1))
 
 
+def compose_perplexity(tables: Mapping[str, Table]) -> str:
+    """Return the losses of TAPE and RoPE with the trained and the longer context, by size."""
+    rows = []
+    for setting, table in tables.items():
+        cells = [setting]
+        for one in (_ranked_by(table, TRAINED_CONTEXT), table):
+            cells += [f"{one.ranking.means[name]:.3f}" for name in PAIR]
+            cells.append(_difference(one, 3))
+        cells.append(", ".join(rates(table, name) for name in PAIR))
+        cells.append(", ".join(filter(None, (tuned(table, name) for name in PAIR))) or ABSENT)
+        rows.append([*cells, learned(table)])
+    columns = ["models", "tape, trained context ↓", "rope ↓", "difference"]
+    columns += ["tape, 4 times this context ↓", "rope ↓", "difference"]
+    columns += [HEADER[-1], "tuned option", HEADER[-2]]
+    return markdown_table(columns, rows, "l" + "r" * (len(columns) - 1))
+
+
 def after_gap(table: Table) -> list[float]:
     """Return the scores of TAPE and RoPE in rows with a single query, `GAP` tokens later."""
     points = table.numbers("gap", "accuracy").set_index(["encoding", "length"])["mean"]
@@ -356,11 +381,12 @@ def _ranked_by(table: Table, headline: Headline) -> Table:
     )
 
 
-def _difference(table: Table) -> str:
+def _difference(table: Table, digits: int = 1) -> str:
     """Return TAPE minus RoPE with its 95 % interval."""
     differences = compare_table(table, PAIR[1]).to_reference
     (found,) = [one for one in differences if one.first == PAIR[0]]
-    return f"{found.value:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
+    low, high = f"{found.low:+.{digits}f}", f"{found.high:+.{digits}f}"
+    return f"{found.value:+.{digits}f} ({low} to {high})"
 
 
 EXTENSIONS = {

@@ -61,8 +61,10 @@ def test_what_the_findings_say_about_the_mean_scores(page: ModuleType) -> None:
     scores = np.nanmean(language.normalise().values, axis=1)
     low = COUNTS[int((scores < 0.01).sum())]
     findings = " ".join((ROOT / "docs" / "findings.md").read_text(encoding="utf-8").split())
-    said = "no score is above {:.2f}, because 0 bits cannot be reached, and {} encodings have less"
-    assert said.format(scores.max(), low) in findings
+    assert (
+        f"no normalised score is above {scores.max():.2f}, because 0 bits cannot be reached, and "
+        f"{low} encodings have less than 0.01"
+    ) in findings
     found = page.compare_over_families(summary)
     clear = [name for name, one in found.items() if not one.low < 0 < one.high]
     assert clear == ["rnope-swa"] and found["rnope-swa"].low > 0 and len(found) == 9

@@ -1,5 +1,6 @@
 """The tasks of the main table, and the signal that selected them."""
 
+import math
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,6 +40,25 @@ def test_the_main_set_has_eight_tasks_at_most_and_two_of_each_family() -> None:
     assert len({*tasks}) == len(tasks) <= 8
     assert {*tasks} <= {*FAMILIES} <= {*catalogue.names("task")}
     assert all(1 <= len(family) <= 2 for family in MAIN_SET.values())
+
+
+@pytest.mark.slow
+def test_few_frequencies_of_rope_complete_a_turn() -> None:
+    def complete(length: int, channels: int) -> int:
+        planes = range(0, channels, 2)
+        return sum(2 * math.pi * 10_000 ** (plane / channels) <= length for plane in planes)
+
+    turns = set()
+    for table in in_main_set(read_tables(ROOT / "results" / "quick")):
+        model = table.about.settings["model"]
+        channels = model["width"] // model["heads"]
+        assert channels // 2 == 8
+        turns.add(complete(model["train_length"], channels))
+    assert (min(turns), max(turns), complete(1024, 64)) == (1, 3, 18)
+    said = "1 to 3 of RoPE's 8 frequencies complete a turn within the training length (18 of 32"
+    for page in ("findings", "tasks"):
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        assert said in " ".join(text.split())
 
 
 def test_the_signal_of_a_table_is_an_analysis_of_variance(tmp_path: Path) -> None:
@@ -132,6 +152,9 @@ def test_the_page_has_the_signal_of_the_committed_results(
 ) -> None:
     found = find_block(page.PAGE.read_text(encoding="utf-8"), page.BLOCK)
     assert found == page.compose(committed), "run python docs/main_set.py"
+    found = find_block(page.PAGE.read_text(encoding="utf-8"), page.SETTINGS)
+    assert found == page.compose_settings(committed), "run python docs/main_set.py"
+    assert {table.about.settings["model"]["width"] for table in committed} == {64}
 
 
 @pytest.mark.slow

@@ -83,10 +83,11 @@ def four_layers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def untested(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks of users are not tested before their runs, so their logs have only calls of runs."""
+    """Plugins of users are not tested in the plan, so that logs have only calls of runs."""
     from pe_bench.grid import plan
 
     monkeypatch.setattr(plan, "find_task_fault", lambda plugin, context: None)
+    monkeypatch.setattr(plan, "_test_encodings", lambda runs, problems: None)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from test_runner import toy as toy  # a fixture
 
 from pe_bench.checks.before_run import find_fault
 from pe_bench.checks.subject import CONFIG
+from pe_bench.cli import main
 from pe_bench.decoder.model import Decoder
 from pe_bench.errors import InputError
 from pe_bench.pretrained.saving import save_checkpoint
@@ -30,7 +31,7 @@ from pe_bench.api import Encoding
 
 class Mine(Encoding):
     def distance_bias(self, distances):
-        return distances.float().log()[None].expand(self.model.heads, -1)
+        return ({bias})[None].expand(self.model.heads, -1)
 """
 
 KEPT = """
@@ -124,11 +125,34 @@ def test_prompts_of_unequal_length_are_tested(tmp_path: Path) -> None:
     assert found is not None and "continues differently among longer ones" in found
 
 
-def test_outputs_that_are_not_finite_get_no_other_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("bias", "value"),
+    [
+        ("distances.float().log()", "-inf"),
+        ("(distances - 2.0).sqrt()", "nan"),
+        ("1 / distances", "inf"),
+    ],
+)
+def test_a_hook_whose_result_is_not_finite_is_named(bias: str, value: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text(NOT_FINITE)
+    file.write_text(NOT_FINITE.format(bias=bias))
+    found = find_fault(plugins.load("encoding", str(file)), longest=40)
+    assert found == (
+        "the outputs of the model are not finite, because Mine.distance_bias returns " + value
+    )
+
+
+def test_results_show_if_only_outputs_of_longer_texts_are_not_finite(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(NOT_FINITE.format(bias="(20.0 - distances).sqrt()"))
     for longest in (40, 256):
         assert find_fault(plugins.load("encoding", str(file)), longest) is None
+
+
+def test_infinity_that_hides_a_key_is_accepted(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(NOT_FINITE.format(bias="(distances < 4).float().log()"))
+    assert find_fault(plugins.load("encoding", str(file)), longest=40) is None
 
 
 def test_a_result_from_before_a_training_step_is_found(tmp_path: Path) -> None:
@@ -288,11 +312,35 @@ def test_an_encoding_for_a_few_layers_is_tested_with_these(tmp_path: Path) -> No
     assert find_fault(plugin, layers=3) is None  # the run itself reports the crash
 
 
-def test_position_ids_that_change_in_place_are_named(tmp_path: Path) -> None:
-    found = find_fault(
-        plugins.load("encoding", write(tmp_path, "k + 0 * len(positions.key.add_(1))"))
-    )
-    assert found is not None and "Mine changes position ids in place, which other layers" in found
+@pytest.mark.parametrize("changed", ["positions.key.add_(1)", "k.mul_(2)", "q[:, :, 1:].add_(1)"])
+def test_a_hook_that_changes_an_argument_in_place_is_named(changed: str, tmp_path: Path) -> None:
+    found = find_fault(plugins.load("encoding", write(tmp_path, f"k + 0 * len({changed})")))
+    assert found is not None
+    assert found.startswith("Mine.transform_qk changes an argument in place, which others use")
+
+
+WRONG_SHAPE = """
+from pe_bench.api import Encoding
+
+class Flat(Encoding):
+    def distance_bias(self, distances):
+        return -1.0 * distances
+"""
+
+
+def test_all_encodings_are_tested_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PE_BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "k + k.flip(2)")
+    (tmp_path / "flat.py").write_text(WRONG_SHAPE)
+    given = ["nope", "./mine.py", "./flat.py"]
+    assert main(["run", "--encoding", *given, "--task", "mqar", "--no-report"]) == 2
+    said = capsys.readouterr().err
+    assert f"mine.py: its results would be wrong: {LEAK}" in said
+    assert "flat.py: Flat.distance_bias returned (8,), expected (4, 8)" in said
+    assert not (tmp_path / "results" / "runs").exists()
 
 
 def test_an_encoding_with_a_leak_is_not_trained(toy: Toy, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from torch import nn
 from pe_bench.checks.cached_decoding import cache, ragged
 from pe_bench.checks.dependence import causal, prefix_consistent, rows
 from pe_bench.checks.findings import NotApplicable
+from pe_bench.checks.not_finite import FEW, find_not_finite
 from pe_bench.checks.repeatability import find_memory, find_randomness, find_seed_difference
 from pe_bench.checks.subject import (
     CONFIG,
@@ -17,6 +18,7 @@ from pe_bench.checks.subject import (
     layer_outputs,
     training_outputs,
 )
+from pe_bench.config import ModelConfig
 from pe_bench.decoder.model import Decoder
 from pe_bench.decoder.unsaved import find_unsaved
 from pe_bench.encoding import Encoding
@@ -33,12 +35,13 @@ TOLERANCE = 1e-4  # hooks may compute in float32, whose errors grow over the lay
 def find_fault(plugin: Plugin, longest: int = LONG, layers: int = CONFIG.layers) -> str | None:
     """Return a sentence on the first fault of an encoding, or None.
 
-    The faults are layers that do not fit together, hooks that change settings of torch, random
-    values that are not saved, weights that a forward pass creates, and outputs that depend on
-    earlier texts or weights, on later tokens, on their number, on other rows of a batch, or on the
-    use of a cache. Of shipped encodings, only the layers are tested. If torch draws random numbers
-    in evaluation, outputs are compared after a seed, and only for later tokens. Outputs with other
-    random numbers cannot be compared. Warnings say so, and what the comparison found.
+    The faults are layers that do not fit together, hooks that change arguments in place or settings
+    of torch, random values that are not saved, weights that a forward pass creates, outputs that
+    are not finite, and outputs that depend on earlier texts or weights, on later tokens, on their
+    number, on other rows of a batch, or on the use of a cache. Of shipped encodings, only the
+    layers are tested. If torch draws random numbers in evaluation, outputs are compared after a
+    seed, and only for later tokens. Outputs with other random numbers cannot be compared. Warnings
+    say so, and what the comparison found.
 
     Args:
         plugin: the encoding.
@@ -65,6 +68,31 @@ def find_fault(plugin: Plugin, longest: int = LONG, layers: int = CONFIG.layers)
     return None
 
 
+def find_refusal(plugin: Plugin, model: ModelConfig) -> str | None:
+    """Return why a model refuses what an encoding returns, such as a wrong shape, or None.
+
+    Crashes are not reported here, and models with more than 10 million weights are not built.
+
+    Args:
+        plugin: the encoding.
+        model: shape of the run's model.
+    """
+    of_layer = model.width * (4 * model.width + 3 * model.mlp_width)
+    if model.layers * of_layer + 2 * model.width * model.vocab_size > 10**7:
+        return None
+    with torch.random.fork_rng(devices=[]), keeping_torch_settings("the encoding"):
+        try:
+            with as_exception(), torch.no_grad():
+                decoder = Decoder(model, plugin.make)
+                limit = decoder.encoding.max_position or FEW
+                decoder(torch.arange(min(FEW, limit, model.vocab_size))[None])  # (1, T)
+        except InputError as error:
+            return str(error)
+        except CRASHES:
+            return None
+    return None
+
+
 def _find_in_small_model(subject: Subject, label: str) -> str | None:
     try:
         with as_exception():
@@ -74,6 +102,7 @@ def _find_in_small_model(subject: Subject, label: str) -> str | None:
             return (
                 find_unsaved(subject.make_encoding, subject.config)
                 or _find_late_weights(model, subject)
+                or find_not_finite(subject)
                 or _find_leak(subject, label)
             )
     except FaultyPlugin as error:

@@ -72,9 +72,9 @@ class Subject:
                 parameter.add_(0.05 * torch.randn_like(parameter))
         return model.to(self.device, dtype).eval()
 
-    def untrained_model(self) -> Decoder:
+    def untrained_model(self, layers: int = UNTRAINED_LAYERS) -> Decoder:
         """Return a small decoder with its initial weights."""
-        return self._make_model(UNTRAINED_LAYERS).to(self.device, torch.float64)
+        return self._make_model(layers).to(self.device, torch.float64)
 
     def _make_model(self, layers: int) -> Decoder:
         torch.manual_seed(0)

@@ -17,7 +17,7 @@ from pe_bench.decoder.logits import (
     repeat_heads,
 )
 from pe_bench.encoding import Encoding, StatefulEncoding
-from pe_bench.errors import InputError
+from pe_bench.errors import FaultyPlugin, InputError
 from pe_bench.positions import Positions, State
 
 Result = TypeVar("Result")
@@ -278,13 +278,46 @@ def sum_extra_losses(encodings: Iterable[Encoding]) -> Tensor | None:
 
 
 def in_float32(hook: Callable[..., Result], *args: Any) -> Result:
-    """Call a hook outside autocast, with floating-point arguments in float32 or wider."""
+    """Call a hook outside autocast, with floating-point arguments in float32 or wider.
+
+    Raises:
+        FaultyPlugin: the hook changes an argument in place.
+    """
     widened = [_widen(arg) for arg in args]
     for device in ("cpu", "cuda"):
         if torch.is_autocast_enabled(device):
             with torch.autocast(device, enabled=False):
                 return in_float32(hook, *args)  # autocast of the other device may be enabled too
-    return hook(*widened)
+    changes = _count_changes(widened)
+    result = hook(*widened)
+    if _count_changes(widened) != changes:
+        method: Any = hook
+        raise FaultyPlugin(
+            f"{type(method.__self__).__name__}.{method.__name__} changes an argument in place, "
+            "which others use too: compute with new tensors, as in x = x * 2 instead of x *= 2"
+        )
+    return result
+
+
+def _count_changes(values: Iterable[Any]) -> list[int]:
+    """Return how often torch has changed each tensor in place, also those of positions and states.
+
+    The list is empty if torch does not count this: in a compiled pass and in inference mode.
+    """
+    found: list[int] = []
+    if torch.compiler.is_compiling():
+        return found
+    for value in values:
+        if isinstance(value, Tensor):
+            if not value.is_inference():
+                found.append(value._version)
+        elif isinstance(value, tuple | list):
+            found += _count_changes(value)
+        elif isinstance(value, Positions):
+            found += _count_changes(
+                (value.query, value.key, value.index, value.features, value.prepared, value.state)
+            )
+    return found
 
 
 def _widen(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from pe_bench.decoder import hooks
@@ -39,20 +38,6 @@ def begin_positions(
     found = []
     for kind in encoding.layer_kinds:
         found.append(find_positions(kind, tokens, longest, position_ids, index, final_lengths))
-    return found
-
-
-def count_changes(positions: Sequence[Positions]) -> list[int]:
-    """Return how often torch has changed each tensor of ids in place.
-
-    The list is empty if torch does not count this: in a compiled pass and in inference mode.
-    """
-    found: list[int] = []
-    if not torch.compiler.is_compiling():
-        for of_kind in positions:
-            for ids in (of_kind.query, of_kind.key):
-                if not ids.is_inference():
-                    found.append(ids._version)
     return found
 
 

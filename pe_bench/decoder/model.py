@@ -18,13 +18,13 @@ from pe_bench.decoder.block import Block, Context, run_block, run_checkpointed
 from pe_bench.decoder.cache import Cache
 from pe_bench.decoder.generation import Sampling, generate
 from pe_bench.decoder.layer_checks import check_layers
-from pe_bench.decoder.layer_kinds import begin_positions, count_changes, embed_and_prepare
+from pe_bench.decoder.layer_kinds import begin_positions, embed_and_prepare
 from pe_bench.decoder.losses import next_token_losses
 from pe_bench.decoder.norms import make_norm
 from pe_bench.decoder.oom_retry import retry_in_halves
 from pe_bench.decoder.pass_checks import check_evaluation, check_pass
 from pe_bench.encoding import Encoding
-from pe_bench.errors import FaultyPlugin, InputError
+from pe_bench.errors import InputError
 
 LOGITS = 2**24
 """Approximate number of logits per chunk of tokens."""
@@ -227,7 +227,6 @@ class Decoder(nn.Module):
         if self.config.block.embedding_scale != 1:  # rounded to the dtype, as in transformers
             x = x * x.new_tensor(self.config.block.embedding_scale)
         of_kinds = begin_positions(self.encoding, tokens, cache, positions, final_lengths)
-        changes = count_changes(of_kinds)
         x, states = embed_and_prepare(self.encoding, x, of_kinds)  # (B, T, C)
         group_length = self.group_length if self.training else None
         contexts = [Context(one, cache, backend, logits, group_length, weights) for one in of_kinds]
@@ -238,11 +237,6 @@ class Decoder(nn.Module):
             layer = block.self_attn.layer
             kind = self.encoding.kind_of(layer)
             x, states[kind] = run(block, x, self.encoding_of(layer), states[kind], contexts[kind])
-        if count_changes(of_kinds) != changes:
-            raise FaultyPlugin(
-                f"{type(self.encoding).__name__} changes position ids in place, which other layers "
-                "use too: compute with new tensors"
-            )
         if cache is not None:
             cache.end(tokens.shape[1])
         normed: Tensor = self.norm(x)  # (B, T, C)

@@ -83,6 +83,11 @@ class Plugin:
         return self.label
 
     @property
+    def uses_files(self) -> bool:
+        """Whether its version contains the digest of a user's file, see `version_of`."""
+        return "-" in self.version
+
+    @property
     def starts_from_checkpoint(self) -> bool:
         """Whether its models are those of a pretrained checkpoint."""
         return False

@@ -159,6 +159,12 @@ class Run:
         subsets = (*self.resolved.task.subsets, *record.subsets)
         return replace(self, resolved=self.resolved.with_subsets(subsets))
 
+    def find_fault(self) -> str | None:
+        """Return a sentence on the first fault of the encoding, or None."""
+        task, model = self.resolved.task, self.resolved.model
+        longest = max(task.train_length, task.max_eval_tokens)
+        return find_fault(self.encoding, longest, model.layers)
+
     def record_death(self, reason: str) -> Outcome:
         """Record that the process of the run has died."""
         failures = Failures(self.title)
@@ -203,8 +209,7 @@ class Run:
             return self._reuse(same)
         failures = Failures(self.title)
         task = self.resolved.task
-        longest = max(task.train_length, task.max_eval_tokens)
-        fault = find_fault(self.encoding, longest, self.resolved.model.layers)
+        fault = self.find_fault()
         if fault:
             failures.add("", InputError(fault))
             return self._record_failure(failures)

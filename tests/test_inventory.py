@@ -178,6 +178,12 @@ def test_show_says_all_about_a_run(folder: Path, capsys: pytest.CaptureFixture[s
     for part in ("rope · lm · seed 0", "cccccccccc with changes", "all bits_per_byte  1", "1,234"):
         assert part in text
     assert "versions.training" in text and str(folder / "runs/lm/rope") in text
+    assert "kept models" not in text
+    (run,) = (folder / "runs/lm/rope").glob("seed0-*")
+    (run / "model").mkdir()
+    (run / "model" / "config.json").write_text("{}")
+    assert main(["show", "rope/lm/0", "--results", str(folder)]) == 0
+    assert f"kept models       {run / 'model'}" in capsys.readouterr().out
     assert main(["show", "nope/lm/0", "--results", str(folder)]) == 0
     assert "OSError: no disk" in capsys.readouterr().out
     assert main(["show", "xpos/lm/0", "--results", str(folder)]) == 0  # skipped

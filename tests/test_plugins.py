@@ -87,7 +87,7 @@ def test_specs(put: Put, options: str, label: str, kept: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (":bass=1", f"no option 'bass' (did you mean 'base'?); its options are: {OPTIONS}"),
+        (":bass=1", "no option 'bass' (did you mean 'base'?)"),
         (":zzz=1", f"no option 'zzz'; its options are: {OPTIONS}"),
         (":model=1", "no option 'model'"),
         (":base=big", ":base must be a number, not 'big'"),

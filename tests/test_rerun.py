@@ -415,7 +415,7 @@ def test_an_edited_encoding_is_named(
     said = "mine.py is not shipped: give its file with --encoding FILE (it was"
     assert f"{said} {tmp_path / 'mine.py'})" in capsys.readouterr().err
     assert main(["rerun", *TOY, "mine.py/toy.py/0", "--encoding", "moved.py"]) == 2
-    assert "moved.py is moved.py, but the run has mine.py" in capsys.readouterr().err
+    assert "the run has mine.py, but moved.py has moved.py" in capsys.readouterr().err
     Path("elsewhere").mkdir()
     Path("moved.py").rename("elsewhere/mine.py")
     assert main(["rerun", *TOY, "mine.py/toy.py/0", "--encoding", "elsewhere/mine.py"]) == 1

@@ -188,7 +188,7 @@ def _choose(name: str, wanted: Sequence[int] | None, count: int) -> list[int]:
     for index in wanted or ():
         if index >= count:
             raise InputError(
-                f"--{name} must be below {count}, as the model has {count} {name}, not {index}"
+                f"--{name}: the model has {name} 0 to {count - 1}, and no {name[:-1]} {index}"
             )
     return list(range(count)) if wanted is None else sorted(set(wanted))
 

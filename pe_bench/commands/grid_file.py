@@ -77,6 +77,9 @@ def _read_grid(
     words: list[str] = []
     for key, value in [*of_all, *of_grid]:
         if key not in known:
+            inner = next((name for name in known if name.startswith(f"{key}.")), "")
+            if inner:
+                raise InputError(f"{path}: {key} must be a table with options such as {inner}")
             hint = suggest(key, list(known))
             raise InputError(f"{path}: there is no option '{key}'{hint}")
         try:

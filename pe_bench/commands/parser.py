@@ -19,8 +19,6 @@ from pe_bench.option_table import Option
 from pe_bench.system.console import write
 
 BAD_INPUT = 2
-OTHER_SUFFIXES = (".yaml", ".yml", ".json", ".ini", ".cfg")
-"""Endings of files that people expect to hold settings."""
 
 INSTEAD = {
     "--resume": "runs resume automatically: leave it out",
@@ -70,7 +68,9 @@ def parse(commands: Sequence[Command], args: Sequence[str]) -> tuple[Command, li
     command = next(each for each in commands if each.name == name)
     file, lines = _read_file(args, command, chosen)
     found = []
-    for words in lines:
+    for number, words in enumerate(lines, 1):
+        if file is not None:
+            chosen.source = f"{file}: " if len(lines) == 1 else f"{file}, grid {number}: "
         namespace, rest = parser.parse_known_args(words)
         if rest:
             chosen.error(f"'{rest[0]}' is one argument too many")
@@ -89,9 +89,12 @@ class _Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             **kwargs,
         )
+        self.source = ""  # the file of grids from which the words come, for errors
 
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT, f"{self.prog}: {message}; see {self.prog} --help\n")
+        if self.source:
+            message = re.sub(r"^argument --([^ :]+):", r"\1", message)
+        self.exit(BAD_INPUT, f"{self.prog}: {self.source}{message}; see {self.prog} --help\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
         write(message, file or sys.stderr)
@@ -210,10 +213,13 @@ def _read_file(
     The options of a grid replace the name of the file.
     """
     name, *words = args
-    if command.reads_grids and words and words[0].endswith(OTHER_SUFFIXES):
-        chosen.error(f"{words[0]} cannot be read: the name of a file of runs ends in {SUFFIX}")
-    if not command.reads_grids or not words or not words[0].endswith(SUFFIX):
+    if not command.reads_grids or not words or words[0].startswith("-"):
         return None, [list(args)]
+    if not words[0].endswith(SUFFIX):
+        chosen.error(
+            f"'{words[0]}' is not a file of runs, whose name ends in {SUFFIX}: write --encoding "
+            "NAME ... --task NAME ..."
+        )
     file = Path(words[0])
     given = [word.partition("=")[0] for word in words[1:]]
     try:

@@ -48,6 +48,7 @@ def main(values: Values) -> int:
 
 def _facts(record: "RunRecord") -> dict[str, str]:
     """Return state, times, versions and paths of a run."""
+    from pe_bench.runs.trained_models import list_kept
 
     environment = record.environment
     packages = environment.get("versions") or {}
@@ -64,6 +65,7 @@ def _facts(record: "RunRecord") -> dict[str, str]:
         "parameters": "" if record.parameters is None else f"{record.parameters:,}",
         "learning rates": str((record.tuning or {}).get("task", {}).get("lr", "")),
         "numbers taken from": record.reused or "",
+        "kept models": ", ".join(map(str, list_kept(record).values())),
     }
     return {name: value for name, value in found.items() if value}
 

@@ -209,7 +209,8 @@ def convert_options(
             has = ", ".join(pairs) or "none"
             key = option_of(key)
             hint = suggest(key, list(map(option_of, known)))
-            raise InputError(f"{where} has no option '{key}'{hint}; its options are: {has}")
+            instead = hint or f"; its options are: {has}"
+            raise InputError(f"{where} has no option '{key}'{instead}")
         try:
             options[key] = convert(text, known[key].annotation)
         except ValueError as error:

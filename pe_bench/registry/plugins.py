@@ -261,8 +261,10 @@ def _refuse_unknown(kind: Kind, where: str) -> NoReturn:
             hint = f" (for the folder write ./{where}/)"
         elif Path(f"{where}.py").is_file():
             hint = f" (for the file write ./{where}.py)"
+    if hint:
+        raise InputError(f"there is no {kind} '{where}'{hint}; see pe-bench list")
     raise InputError(
-        f"there is no {kind} '{where}'{hint}; there are: {known}, or give a path that ends in .py, "
+        f"there is no {kind} '{where}'; there are: {known}, or give a path that ends in .py, "
         "or package.module"
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from pe_bench.reporting.notes import describe_marks, describe_missing, unfinished_runs
+from pe_bench.reporting.notes import describe_marks, describe_missing, describe_unfinished
 from pe_bench.reporting.paired import compare_table
 from pe_bench.reporting.ranked_table import rank_briefly, rank_table, show_plain
 from pe_bench.reporting.tables import Table, make_tables
@@ -58,7 +58,10 @@ def summarize(
         for other in tables:
             if other.about.settings_digest not in settings and _differ_in_tuning(table, other):
                 parts += [wrap(TUNED), show_plain(rank_briefly(other, compare_table(other)))]
-    return "\n\n".join(filter(None, [*parts, unfinished_runs(records)]))
+    unfinished = describe_unfinished(records)
+    if unfinished:
+        parts.append("\n".join(["Not in a table:", "", *(f"- {line}" for line in unfinished)]))
+    return "\n\n".join(filter(None, parts))
 
 
 def _differ_in_tuning(table: Table, other: Table) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from pe_bench.reporting import known_problems
 from pe_bench.reporting.degradation import DEGRADATION, TITLE, find_column, find_unchanged
-from pe_bench.reporting.markdown import escape
 from pe_bench.reporting.paired import Comparison
 from pe_bench.reporting.run_costs import mean_costs, training_loss
 from pe_bench.reporting.same_data import describe_other_data
@@ -142,15 +141,15 @@ def _describe_spread(table: Table) -> str:
     return "(a to b): 95 % interval over items, for a single trained model."
 
 
-def unfinished_runs(records: Sequence[RunRecord]) -> str:
-    """Return a list of the runs that are in no table, with reasons; empty without such runs."""
+def describe_unfinished(records: Sequence[RunRecord]) -> list[str]:
+    """Return a line for each run that is in no table, with the reason."""
     lines = []
     for record in records:
         if record.status != "done":
             reason = (record.reason or "").strip() or "no reason recorded"
             run = f"{record.encoding} on {record.task}, seed {record.seed}"
-            lines.append(f"- {escape(f'{run}: {record.status}, {reason.splitlines()[0]}')}")
-    return "\n".join(["Not in a table:", "", *lines]) if lines else ""
+            lines.append(f"{run}: {record.status}, {reason.splitlines()[0]}")
+    return lines
 
 
 def _describe_baselines(table: Table) -> list[str]:

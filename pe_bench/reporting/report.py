@@ -20,7 +20,7 @@ from pe_bench.reporting import paired, published
 from pe_bench.reporting.figure_files import FigureFiles, Redraw, is_among, save_figures
 from pe_bench.reporting.frames import finished_runs
 from pe_bench.reporting.markdown import escape
-from pe_bench.reporting.notes import unfinished_runs, write_notes
+from pe_bench.reporting.notes import describe_unfinished, write_notes
 from pe_bench.reporting.page.write import write_page
 from pe_bench.reporting.questions import HEADING, answer_questions
 from pe_bench.reporting.ranked_table import rank_table, show_markdown
@@ -142,7 +142,9 @@ def compose(data: ReportData, figures: Sequence[FigureFiles], sizes: str = "") -
         sections += [_embed(table, drawn, overview) for overview in drawn.overviews]
         if last[table.task_name] is table:  # once per task, below its last table
             sections.append(published.markdown(table.task_name))
-    sections.append(unfinished_runs(data.records))
+    unfinished = [f"- {escape(line)}" for line in describe_unfinished(data.records)]
+    if unfinished:
+        sections.append("\n".join(["Not in a table:", "", *unfinished]))
     return "\n\n".join(filter(None, sections)) + "\n"
 
 

@@ -10,6 +10,7 @@ from pe_bench.errors import DataError, InputError
 from pe_bench.option_table import option_names
 from pe_bench.registry import catalogue, plugins
 from pe_bench.registry.importing import Kind, trusting_only
+from pe_bench.registry.options import split_spec
 from pe_bench.registry.plugins import Plugin
 from pe_bench.results.identity import flatten_settings, settings_of_phases
 from pe_bench.results.labels import plugin_name
@@ -138,7 +139,7 @@ def _load(kind: Kind, label: str, record: RunRecord, path: str | None) -> Plugin
 
 def _check_label(plugin: Plugin, label: str) -> None:
     if plugin.label != label:
-        raise InputError(f"{plugin.given} is {plugin.label}, but the run has {label}")
+        raise InputError(f"the run has {label}, but {plugin.given} has {plugin.label}")
 
 
 def _spec(kind: Kind, label: str, record: RunRecord, path: str | None) -> str:
@@ -152,6 +153,9 @@ def _spec(kind: Kind, label: str, record: RunRecord, path: str | None) -> str:
         if record.adaptation and name == record.adaptation["from"]:
             known = f", or its folder with --from DIR if it is a checkpoint{known}"
         raise InputError(f"{name} is not shipped: give its file with --{kind} FILE{known}")
+    where, given = split_spec(path)
+    if given:
+        raise InputError(f"give {where} without options: those of the run are in its record")
     return f"{path}{colon}{options}"
 
 

@@ -71,6 +71,15 @@ def save_model(
         aside.rename(folder)
 
 
+def list_kept(record: RunRecord) -> dict[str, Path]:
+    """Return the folders of the models that a run has kept, by subset; "" is for all subsets."""
+    assert record.folder is not None
+    kept = record.folder / WHOLE
+    if is_kept(kept):
+        return {"": kept}
+    return {path.parent.name: path.parent for path in sorted(kept.glob("[!.]*/config.json"))}
+
+
 def find_kept(record: RunRecord, subset: str | None = None) -> Path:
     """Return the folder of the model that a run has kept.
 
@@ -81,9 +90,7 @@ def find_kept(record: RunRecord, subset: str | None = None) -> Path:
     Raises:
         InputError: there is no such model.
     """
-    assert record.folder is not None
-    kept = record.folder / WHOLE
-    folders = {"": kept} if is_kept(kept) else {p.parent.name: p.parent for p in _configs(kept)}
+    folders = list_kept(record)
     if not folders:
         raise InputError(f"{record.folder} has no model: repeat the command of the run with --keep")
     name = slug(subset or "")
@@ -122,7 +129,3 @@ def copy_kept(record: RunRecord, folder: Path, subset: str | None = None) -> Non
             copy = folder / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
-
-
-def _configs(folder: Path) -> list[Path]:
-    return sorted(folder.glob("[!.]*/config.json"))

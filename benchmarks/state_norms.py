@@ -113,17 +113,16 @@ def show(rows: list[dict[str, Any]]) -> str:
         steps = [*row["sizes"]]
         largest = [max(row["sizes"][step]) for step in steps]
         loss = "diverged" if row["loss"] is None else f"{row['loss']:.3f}"
-        numbers = [show_size(size) for size in (largest[0], max(largest), largest[-1])]
+        numbers = [show_size(size) for size in (max(largest), largest[-1])]
         table.append([VARIANTS[row["encoding"]], show_rate(row["rate"]), loss, *numbers])
     header = [
         "mixed axes",
         "learning rate",
         "loss (nats)",
-        "magnitude before",
         "largest magnitude",
         "magnitude after",
     ]
-    return markdown_table(header, table, "lrrrrr")
+    return markdown_table(header, table, "lrrrr")
 
 
 def parse() -> argparse.Namespace:

@@ -16,6 +16,7 @@ from statistics import fmean
 import numpy as np
 
 from pe_bench.config import show_rate
+from pe_bench.registry import plugins
 from pe_bench.reporting.families import in_main_set
 from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table, replace_block
 from pe_bench.reporting.paired import compare_table, show_p
@@ -33,7 +34,7 @@ PAGE = ROOT / "docs" / "tape.md"
 WIDTH = 110  # characters of a line of the page
 PAIR = ("tape", "rope")
 LAYERS = 4  # of the models with updates in some layers only
-DEEPER = {"mqar": 3, "addition": 6}  # layers of the models that compare depths with the preset's
+DEEPER = {"mqar": (3, 6), "addition": (6,)}  # layers of models that are compared by depth
 BLOCK = "tape against rope"
 TUNED, EQUAL_RATES, BY_LAYER = "ablations", "ablations at equal rates", "ablations by layer"
 ON_ADDITION, ON_PERPLEXITY = "ablations on addition", "ablations on perplexity"
@@ -141,12 +142,16 @@ def read_sizes(task: str) -> list[Table]:
 
 def is_deeper(table: Table) -> bool:
     """Return whether the models have more layers than those of the preset."""
-    return layers_of(table) == DEEPER.get(table.about.task)
+    return layers_of(table) in DEEPER.get(table.about.task, ())
 
 
 def describe_model(table: Table) -> str:
-    """Return the width and the number of layers of the models."""
-    return f"width {table.about.settings['model']['width']}, {layers_of(table)} layers"
+    """Return the width and the number of layers, and the steps if they are not the preset's."""
+    settings = table.about.settings
+    said = f"width {settings['model']['width']}, {layers_of(table)} layers"
+    steps = settings["train"]["steps"]
+    preset = plugins.load("task", table.about.task).cls.presets[table.about.preset]
+    return said if steps == preset.train.steps else f"{said}, {steps:,} steps"
 
 
 def read_extension() -> list[Table]:

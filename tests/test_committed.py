@@ -61,11 +61,12 @@ def other_size(record: RunRecord) -> dict[str, Any]:
     return {name: recorded[name] for name in SHAPE if recorded[name] != getattr(shape, name)}
 
 
-def other_rate(record: RunRecord) -> dict[str, Any]:
-    """Return the learning rate of a run if it is not that of the preset (results/tape)."""
+def other_training(record: RunRecord) -> dict[str, Any]:
+    """Return learning rate and steps of a run if they are not the preset's (results/tape)."""
     preset = plugins.load("task", record.task).cls.presets[record.preset]
-    rate = record.settings["train"]["lr"]
-    return {} if rate == preset.train.lr else {"lr": rate}
+    recorded = record.settings["train"]
+    names = ("lr", "steps")
+    return {name: recorded[name] for name in names if recorded[name] != getattr(preset.train, name)}
 
 
 @pytest.mark.parametrize("folder", some_slow(FOLDERS, ["quick"]))
@@ -82,7 +83,7 @@ def test_a_committed_table_is_what_the_code_makes(folder: str, tmp_path: Path) -
             cache=tmp_path,
             tune=Tuning.from_settings(tune) if tune else None,
             model=other_size(record) if folder in ("sizes", "tape") else {},
-            train=other_rate(record) if folder == "tape" else {},
+            train=other_training(record) if folder == "tape" else {},
         )
         made = resolve(options, record.task)
         if record.adaptation is not None:

@@ -8,14 +8,20 @@ import pytest
 from made_runs import SCORE, put, write_record
 
 from pe_bench.commands.inventory import find_runs
-from pe_bench.grid.estimate import find_records, find_timed
 from pe_bench.reporting.frames import finished_runs, read_results, tidy_rows
 from pe_bench.reporting.tables import read_tables
 from pe_bench.results.export import write_export
 from pe_bench.results.merging import merge_folder
 from pe_bench.results.record import RunRecord
 from pe_bench.results.run_data import read_run_rows
-from pe_bench.results.store import find_run, latest_copies, read_record, read_records
+from pe_bench.results.store import (
+    find_records,
+    find_run,
+    find_timed,
+    latest_copies,
+    read_record,
+    read_records,
+)
 
 Reader = Callable[[Path], float]
 

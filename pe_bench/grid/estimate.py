@@ -6,20 +6,16 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from pe_bench.errors import CRASHES
 from pe_bench.results.identity import without_defaults
-from pe_bench.results.layout import EXPORTED, RECORD, find_recorded
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import latest_copies, records_of_export
 from pe_bench.runs.phases import Start
 from pe_bench.runs.rate_search import TRAININGS
 from pe_bench.runs.run import Run, pending_search_key
 from pe_bench.system import environment
-from pe_bench.system.files import LARGEST, read_regular
 
 
 @dataclass(frozen=True)
@@ -226,34 +222,6 @@ def _find_starts(run: Run) -> list[Start]:
     """Return what the models of a run start from, one element per model."""
     found = [run.phases.find_start(run.resolved, subset) for subset in run.resolved.model_subsets]
     return [start for start in found if start is not None]
-
-
-def find_records(*folders: Path) -> list[RunRecord]:
-    """Return the readable records of results folders and exports; no other file is read."""
-    found: list[RunRecord] = []
-    for folder in folders:
-        for run in find_recorded(folder):
-            with suppress(OSError, ValueError, RecursionError):
-                content = json.loads(read_regular(run / RECORD, LARGEST))
-                found.append(RunRecord.from_json(content, run))
-        found += _exported(folder)
-    return latest_copies(found)
-
-
-def find_timed(records: Sequence[RunRecord], results: Path) -> list[RunRecord]:
-    """Return the records that give times of runs: these, and the exports in a results folder."""
-    inside = sorted(path.parent for path in results.glob(f"*/{EXPORTED}"))
-    found = list(records)
-    for folder in inside:
-        found += _exported(folder)
-    return latest_copies(found)
-
-
-def _exported(folder: Path) -> list[RunRecord]:
-    """Return the records of an export; none if it cannot be read."""
-    with suppress(OSError, ValueError, RecursionError):
-        return records_of_export(json.loads(read_regular(folder / EXPORTED, LARGEST)), folder)
-    return []
 
 
 def _duration_of(record: RunRecord) -> Duration | None:

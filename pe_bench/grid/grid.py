@@ -14,7 +14,7 @@ from pe_bench.grid.checkpoint_time import describe_work, uses_checkpoint
 from pe_bench.grid.cost import describe_training_cost
 from pe_bench.grid.display import Display
 from pe_bench.grid.division import find_division
-from pe_bench.grid.estimate import Estimates, find_records, find_timed
+from pe_bench.grid.estimate import Estimates
 from pe_bench.grid.executors.execute_run import execute_run
 from pe_bench.grid.executors.executor import Executor
 from pe_bench.grid.executors.serial import Serial
@@ -26,7 +26,7 @@ from pe_bench.grid.shard import Shard
 from pe_bench.grid.spec import GridSpec
 from pe_bench.results.layout import RUN_LOCK
 from pe_bench.results.record import RunRecord
-from pe_bench.results.store import key_of
+from pe_bench.results.store import find_records, find_timed, key_of
 from pe_bench.runs.outcome import Busy, Outcome
 from pe_bench.runs.run import Run
 from pe_bench.system.cache_entries import using

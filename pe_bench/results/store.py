@@ -1,7 +1,9 @@
 """Reading of the records of runs, from results folders and exports."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -17,7 +19,7 @@ from pe_bench.results.layout import (
 )
 from pe_bench.results.record import RunRecord
 from pe_bench.results.row_files import check_columns
-from pe_bench.system.files import LARGEST, check_links
+from pe_bench.system.files import LARGEST, check_links, read_regular
 from pe_bench.system.schema import FileName, Label, WrongError, read_as
 from pe_bench.system.sealed import DamagedError, read_sealed
 from pe_bench.system.text import printable
@@ -114,6 +116,34 @@ class _Table(TypedDict):
 
 class _Export(TypedDict):
     tables: list[_Table]
+
+
+def find_records(*folders: Path) -> list[RunRecord]:
+    """Return the readable records of results folders and exports; no other file is read."""
+    found: list[RunRecord] = []
+    for folder in folders:
+        for run in find_recorded(folder):
+            with suppress(OSError, ValueError, RecursionError):
+                content = json.loads(read_regular(run / RECORD, LARGEST))
+                found.append(RunRecord.from_json(content, run))
+        found += _read_export(folder)
+    return latest_copies(found)
+
+
+def find_timed(records: Sequence[RunRecord], results: Path) -> list[RunRecord]:
+    """Return the records that give times of runs: these, and the exports in a results folder."""
+    inside = sorted(path.parent for path in results.glob(f"*/{EXPORTED}"))
+    found = list(records)
+    for folder in inside:
+        found += _read_export(folder)
+    return latest_copies(found)
+
+
+def _read_export(folder: Path) -> list[RunRecord]:
+    """Return the records of an export; none if it cannot be read."""
+    with suppress(OSError, ValueError, RecursionError):
+        return records_of_export(json.loads(read_regular(folder / EXPORTED, LARGEST)), folder)
+    return []
 
 
 def records_of_export(content: Mapping[str, Any], folder: Path) -> list[RunRecord]:

@@ -164,26 +164,27 @@ def describe(summary: TaskSummary) -> str:
     records = [record for table in summary.tables for record in table.records]
     sizes = [r.parameters for r in records if r.parameters and r.encoding in shown]
     families = count_families(summary.tables)
-    how = (
-        f"Out of distribution; means of {_any_of(seeds)} seeds; models of {_range(sizes)} "
-        f"parameters. {describe_search(summary)} Mean score: 0 is a task's best baseline (lower "
-        f"scores of a seed are clipped), 1 is the ceiling; the {families} families have equal "
-        f"weight. (k of {_any_of(seeds)}): seeds that learned, if not all."
-        f"{_describe_given(summary)}"
-    )
+    said = [
+        f"Scores are out of distribution, means of {_any_of(seeds)} seeds; models have "
+        f"{_range(sizes)} parameters. (k of {_any_of(seeds)}): seeds that learned, if not all."
+        f"{_describe_given(summary)}",
+        describe_search(summary),
+        "Mean score: 0 is a task's best baseline (lower scores of a seed are clipped), 1 is the "
+        f"ceiling; the {families} families have equal weight.",
+    ]
     if WINDOWED in shown:
-        how += f" `{WINDOWED}` also limits the attention of its first layers to a window."
+        said.append(f"`{WINDOWED}` also limits the attention of its first layers to a window.")
     if find_others(summary):
-        how += " Encodings that were not run on every task have no mean score."
-    honest = (
-        f"**How to read it:** the intervals are wide and treat the {families} families as a "
-        "random sample, although the tasks were [chosen after first results]"
-        f"(docs/tasks.md#the-main-set). {describe_differences(summary)} "
-        "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs. "
-        "Do not choose an encoding for a large model from this table. "
-        f"{describe_sizes(summary)}"
-    )
-    return f"{how}\n\n{honest}"
+        said.append("Encodings that were not run on every task have no mean score.")
+    said += [
+        f"Intervals are wide and treat the {families} families as a random sample, although the "
+        "tasks were [chosen after first results](docs/tasks.md#the-main-set). "
+        f"{describe_differences(summary)}",
+        "[Tests over seeds and items](results/quick/leaderboard.md) compare all pairs.",
+        describe_sizes(summary),
+        "Do not choose an encoding for a large model from this table.",
+    ]
+    return "**How to read it:**\n\n" + "\n".join(f"- {sentences}" for sentences in said)
 
 
 def describe_search(summary: TaskSummary) -> str:
@@ -235,7 +236,7 @@ def _describe_limits(summary: TaskSummary, clear: Sequence[str]) -> str:
     if not reasons:
         return ""
     first, *others = reasons
-    return f" {', or '.join([first.capitalize(), *others])}, it contains 0."
+    return f" {', or '.join([first.capitalize(), *others])}, its interval contains 0."
 
 
 def describe_sizes(summary: TaskSummary) -> str:

@@ -17,7 +17,7 @@ from pe_bench.reporting.multiples import draw_multiples
 from pe_bench.reporting.notes import write_notes
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results.measurement import Measurement
-from pe_bench.results.metrics import METRICS, describe_metric
+from pe_bench.results.metrics import METRICS, find_metric
 from pe_bench.results.views import Column, Curve, Headline, Heatmap
 from pe_bench.sequences.scoring import TEACHER_FORCED
 
@@ -68,4 +68,4 @@ def test_answers_of_several_tokens_say_it() -> None:
     """`accuracy` belongs to tasks with answers of one token, so no part of an answer is given."""
     forced = {name for name, metric in METRICS.items() if metric.given}
     assert forced == TEACHER_FORCED - {"accuracy"}
-    assert describe_metric("exact_match").full_title == "exact match"
+    assert find_metric("exact_match").full_title == "exact match"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pe_bench.checks.findings import NotApplicable
 from pe_bench.results.baselines import find_chance
 from pe_bench.results.measurement import Measurement
-from pe_bench.results.metrics import describe_metric
+from pe_bench.results.metrics import find_metric
 from pe_bench.results.splits import ID, OOD
 from pe_bench.task import Task
 
@@ -68,7 +68,7 @@ def search(task: Task) -> list[ShortcutScore]:
     baselines = task.baselines()
     if not baselines:
         raise NotApplicable("it has no baselines, because it does not train on its questions")
-    metric = describe_metric(task.headline.metric, task.metrics)
+    metric = find_metric(task.headline.metric, task.metrics)
     if not metric.is_percent and metric.higher_is_better is not False:
         raise NotApplicable(f"the best value of {task.headline.metric} is not known")
     ceiling = 100.0 if metric.is_percent else 0.0

@@ -24,7 +24,7 @@ from pe_bench.errors import InputError
 from pe_bench.option_table import is_number
 from pe_bench.results.items import RowKey, recompute
 from pe_bench.results.measurement import Measurement
-from pe_bench.results.metrics import describe_metric
+from pe_bench.results.metrics import find_metric
 from pe_bench.results.row_checks import check_baselines, check_rows
 from pe_bench.task import Batch, Task
 from pe_bench.train.batch_check import find_wrong_batch
@@ -155,7 +155,7 @@ def headline(subject: TaskSubject) -> str | None:
     """The headline is measured, is a number, and has a direction."""
     task = subject.task
     wanted = task.headline
-    metric = describe_metric(wanted.metric, task.metrics)
+    metric = find_metric(wanted.metric, task.metrics)
     if metric.higher_is_better is None:
         return f"the metric {wanted.metric} has no direction: add it to `metrics`"
     rows = [*subject.rows, *task.summarize(subject.rows)]

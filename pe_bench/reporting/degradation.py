@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from pe_bench.results.metrics import Metric, describe_metric
+from pe_bench.results.metrics import Metric, find_metric
 from pe_bench.results.record import RunRecord
 from pe_bench.results.views import Column
 
@@ -73,4 +73,4 @@ def add_degradation(rows: pd.DataFrame, records: Sequence[RunRecord]) -> pd.Data
 
 
 def _describe_score(record: RunRecord, column: Column) -> Metric:
-    return describe_metric(column.metric, record.metrics)
+    return find_metric(column.metric, record.metrics)

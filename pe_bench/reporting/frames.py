@@ -14,7 +14,7 @@ from pe_bench.errors import InputError
 from pe_bench.results.labels import plugin_name
 from pe_bench.results.learning_curves import OF_A_RUN, POINT
 from pe_bench.results.measurement import CSV_COLUMNS
-from pe_bench.results.metrics import Metric, describe_metric
+from pe_bench.results.metrics import Metric, find_metric
 from pe_bench.results.reading import find_baselines, read_with_warnings
 from pe_bench.results.record import RunRecord
 from pe_bench.results.row_files import read_lines
@@ -147,7 +147,7 @@ def _find_metrics(record: RunRecord, lines: Sequence[Sequence[str]]) -> list[Met
     """Return the metric of each row of a run."""
     column = CSV_COLUMNS.index("metric")
     names = {line[column] for line in lines}
-    metrics = {name: describe_metric(name, record.metrics) for name in names}
+    metrics = {name: find_metric(name, record.metrics) for name in names}
     return [metrics[line[column]] for line in lines]
 
 
@@ -342,7 +342,7 @@ def _find_scores_in_percent(names: Iterable[str], metrics: Mapping[str, Metric])
     """Return the metrics whose values are from 0 to 100 %; an error rate can be above 100 %."""
     found = []
     for name in names:
-        metric = describe_metric(name, metrics)
+        metric = find_metric(name, metrics)
         if metric.is_percent and metric.higher_is_better:
             found.append(name)
     return found

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from pe_bench.reporting.markdown import ABSENT, markdown_table
 from pe_bench.results.labels import plugin_name
-from pe_bench.results.metrics import describe_metric
+from pe_bench.results.metrics import find_metric
 
 TABLE = Path(__file__).with_name("published.csv")
 Evidence = Literal["published", "second-hand"]
@@ -139,7 +139,7 @@ def _make_source(name: str, numbers: Sequence[Published]) -> Source:
 
 def _label(number: Published) -> str:
     """Return title and unit of a number's metric."""
-    title = describe_metric(number.metric).full_title
+    title = find_metric(number.metric).full_title
     return f"{title} in {number.unit}" if number.unit else title
 
 

@@ -17,7 +17,7 @@ from pe_bench.results.identity import flatten_settings
 from pe_bench.results.items import Items
 from pe_bench.results.labels import plugin_name, shorten_labels
 from pe_bench.results.learning_curves import CurveKey, LearningCurve
-from pe_bench.results.metrics import Metric, describe_metric
+from pe_bench.results.metrics import Metric, find_metric
 from pe_bench.results.reading import read_or_report, reading
 from pe_bench.results.record import RunRecord
 from pe_bench.results.run_data import read_run_curves, read_run_items
@@ -164,7 +164,7 @@ class Table:
         """Return title, unit and direction of a metric."""
         if name == DEGRADATION:
             return describe_degradation(self.about)
-        return describe_metric(name, self.about.metrics)
+        return find_metric(name, self.about.metrics)
 
     def describe_given(self, names: Iterable[str]) -> str:
         """Return the input of the model when metrics are measured; may be empty."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pe_bench.results.measurement import Measurement, Status
-from pe_bench.results.metrics import describe_metric
+from pe_bench.results.metrics import find_metric
 
 Numbers = npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
@@ -77,7 +77,7 @@ def ratio(
             `METRICS`.
     """
     if percent is None:
-        percent = describe_metric(metric).ends_at_100
+        percent = find_metric(metric).ends_at_100
     above, below = sum_clusters([numerators, denominators], clusters)  # (C,) each
     count = len(above)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pe_bench.results.intervals import Z95, average, ratio, sum_clusters, wilson
 from pe_bench.results.measurement import Measurement
-from pe_bench.results.metrics import Metric, describe_metric
+from pe_bench.results.metrics import Metric, find_metric
 
 Floats = npt.NDArray[np.floating]
 Combine = Literal["mean", "exp", "geometric mean"]
@@ -100,7 +100,7 @@ class Items:
             metric: the metric of the values, which says whether 100 is the largest one; None: as in
                 `METRICS`.
         """
-        percent = (metric or describe_metric(self.metric)).ends_at_100
+        percent = (metric or find_metric(self.metric)).ends_at_100
         if self.combine != "mean":
             return self._jackknifed()
         found = ratio(

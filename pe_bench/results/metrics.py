@@ -97,7 +97,7 @@ METRICS = {
 }
 
 
-def describe_metric(name: str, own: Mapping[str, Metric] = MappingProxyType({})) -> Metric:
+def find_metric(name: str, own: Mapping[str, Metric] = MappingProxyType({})) -> Metric:
     """Return title, unit and direction of a metric.
 
     Args:

@@ -7,7 +7,7 @@ from typing import get_args
 from pe_bench.errors import InputError
 from pe_bench.option_table import is_number, is_whole
 from pe_bench.results.measurement import Measurement, Status
-from pe_bench.results.metrics import Metric, describe_metric
+from pe_bench.results.metrics import Metric, find_metric
 from pe_bench.system.schema import is_line
 
 PERCENT_TOLERANCE = 1e-6
@@ -35,7 +35,7 @@ def check_rows(rows: Sequence[Measurement], metrics: Mapping[str, Metric]) -> No
         wrong = _find_wrong_field(row)
         if wrong:
             raise InputError(f"{name} has {wrong}")
-        metric = describe_metric(row.metric, metrics)
+        metric = find_metric(row.metric, metrics)
         is_percentage = metric.is_percent and metric.higher_is_better
         if is_percentage and not -PERCENT_TOLERANCE <= row.value <= 100 + PERCENT_TOLERANCE:
             raise InputError(f"{name} has {row.value:g} %, but a score is 0 to 100 %")

@@ -63,7 +63,7 @@ def continue_from_origin(task: ResolvedTask, origin: Plugin, options: RunOptions
         raise InputError("adapt.targets has gate_proj, but the MLP of this model has no gate")
     check_libraries(config)
     settings = {**task.settings, "from": {"encoding": origin.label, "version": origin.version}}
-    tuning = _tuning(options, config, origin)
+    tuning = _make_tuning(options, config, origin)
     if tuning and isinstance(origin, Pretrained):  # others have it from the training of the origin
         settings["tune"] = tuning.settings
     return replace(
@@ -77,7 +77,7 @@ def continue_from_origin(task: ResolvedTask, origin: Plugin, options: RunOptions
     )
 
 
-def _tuning(options: RunOptions, config: AdaptConfig, origin: Plugin) -> Tuning | None:
+def _make_tuning(options: RunOptions, config: AdaptConfig, origin: Plugin) -> Tuning | None:
     """Return the search for the learning rate of further training, or None.
 
     If the origin is a checkpoint, `tune.lr` has the rates to try. Otherwise `tune.lr` is for the

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pe_bench.errors import InputError
-from pe_bench.results.metrics import describe_metric
+from pe_bench.results.metrics import find_metric
 from pe_bench.results.record import RunRecord
 from pe_bench.system.files import slug
 from pe_bench.system.schema import WrongError
@@ -28,7 +28,7 @@ def check_declared(task: Task, label: str) -> None:
             f"{label} does not override `fingerprint`, so runs on other data would count as the "
             "same runs: return a digest of the files that it reads from --data"
         )
-    metric = describe_metric(task.headline.metric, task.metrics)
+    metric = find_metric(task.headline.metric, task.metrics)
     if metric.higher_is_better is None:
         raise InputError(
             f"the task is ranked by {task.headline.metric}, for which it is unknown whether higher "

@@ -174,7 +174,7 @@ def _make_options(record: RunRecord, scratch: Path, moved: MovedPaths) -> RunOpt
         tokenizer=record.sources.get("tokenizer", RunOptions.tokenizer),
         precision=record.settings["precision"],
         data=data,
-        tune=_tuning(record.settings, preset),
+        tune=_read_tuning(record.settings, preset),
         cache=_make_cache(scratch / "cache"),
         train=_changed(record.settings["train"], preset.train),
         pretrain=pretrain,
@@ -231,7 +231,7 @@ def _changed(recorded: Mapping[str, Any], config: Any) -> dict[str, Any]:
     return {n: recorded[n] for n in names if n in recorded and recorded[n] != getattr(config, n)}
 
 
-def _tuning(settings: Mapping[str, Any], preset: Preset) -> Tuning | None:
+def _read_tuning(settings: Mapping[str, Any], preset: Preset) -> Tuning | None:
     """Return the search that chose the run's learning rates.
 
     If the user gave a learning rate, the search derived its candidates from it. The result then

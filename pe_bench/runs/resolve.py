@@ -133,8 +133,8 @@ def resolve(options: RunOptions, spec: str, *, shape: ModelConfig | None = None)
     preset = preset_of(options, plugin)
     if shape and preset.train.length is None:
         raise InputError(NO_CHECKPOINT)
-    start = None if shape else _start(options, plugin, preset)
-    context = _context(options, plugin, preset, start)
+    start = None if shape else _resolve_start(options, plugin, preset)
+    context = _make_context(options, plugin, preset, start)
     if shape and not options.adapt.get("steps"):
         context = replace(context, untrained=True)
     if isinstance(plugin.cls.axes, Mapping):  # otherwise a property
@@ -148,7 +148,7 @@ def resolve(options: RunOptions, spec: str, *, shape: ModelConfig | None = None)
     task.check_subsets()
     if shape and not isinstance(task.vocabulary, Tokenizer):
         raise InputError(NO_CHECKPOINT)
-    model = start.model if start else _shape(options, preset, task, shape)
+    model = start.model if start else _make_shape(options, preset, task, shape)
     # The settings describe the task to start from under `start`, not among the options.
     own = {k: v for k, v in plugin.options.items() if not isinstance(v, TaskSpec)}
     settings = {
@@ -167,7 +167,7 @@ def resolve(options: RunOptions, spec: str, *, shape: ModelConfig | None = None)
         "train": {k: v for k, v in asdict(task.train).items() if k not in ROUNDING_ONLY},
         "start": start.settings if start else None,
     }
-    tuning = _tuning(options, task.train)
+    tuning = _make_tuning(options, task.train)
     if tuning:
         settings["tune"] = tuning.settings
     return ResolvedTask(plugin.label, task, model, task.train, settings, start, tuning, given=spec)
@@ -205,7 +205,7 @@ def _is_language_model(resolved: ResolvedTask) -> bool:
     return not task.trains_each_subset and isinstance(task.vocabulary, Tokenizer)
 
 
-def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask | None:
+def _resolve_start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask | None:
     """Return the task that a task starts from.
 
     Raises:
@@ -222,7 +222,7 @@ def _start(options: RunOptions, plugin: Plugin, preset: Preset) -> ResolvedTask 
     return start
 
 
-def _tuning(options: RunOptions, config: TrainConfig) -> Tuning | None:
+def _make_tuning(options: RunOptions, config: TrainConfig) -> Tuning | None:
     """Return the rates to try for a task: the user's, or multiples of the preset's rate.
 
     Raises:
@@ -261,16 +261,16 @@ def preset_of(options: RunOptions, plugin: Plugin) -> Preset:
             f"{suggest(options.protocol, list(cls.protocols))}; there is "
             f"{', '.join(cls.protocols)}"
         )
-    return cls.preset(options.preset, _data(options, plugin))
+    return cls.preset(options.preset, _find_data(options, plugin))
 
 
-def _data(options: RunOptions, plugin: Plugin) -> Path | None:
+def _find_data(options: RunOptions, plugin: Plugin) -> Path | None:
     """Return the folder that the user gave for a task, if any."""
     name = plugin_name(plugin.label)
     return options.data.get(name, options.data.get(""))
 
 
-def _context(
+def _make_context(
     options: RunOptions, plugin: Plugin, preset: Preset, start: ResolvedTask | None
 ) -> TaskContext:
     """Return the context of a task."""
@@ -278,7 +278,7 @@ def _context(
         preset=options.preset,
         protocol=options.protocol,
         train=train_config_of(options, plugin, preset),
-        data=_data(options, plugin),
+        data=_find_data(options, plugin),
         tokenizer=options.tokenizer or preset.tokenizer,
         cache=options.cache,
         subsets=options.subsets,
@@ -312,7 +312,7 @@ def train_config_of(options: RunOptions, plugin: Plugin, preset: Preset) -> Trai
         raise InputError(sentence) from None
 
 
-def _shape(
+def _make_shape(
     options: RunOptions, preset: Preset, task: Task, given: ModelConfig | None
 ) -> ModelConfig:
     """Return the decoder's shape: preset, overrides, then facts of the task's data.

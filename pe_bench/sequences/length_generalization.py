@@ -17,7 +17,7 @@ from pe_bench.results.intervals import mean_of
 from pe_bench.results.items import Items, RowKey
 from pe_bench.results.journal import Journal
 from pe_bench.results.measurement import Measurement, Status
-from pe_bench.results.metrics import Metric, describe_metric
+from pe_bench.results.metrics import Metric, find_metric
 from pe_bench.results.splits import FAR, ID, OOD
 from pe_bench.results.views import View
 from pe_bench.sequences.baselines import BASELINES, Baselines
@@ -100,7 +100,7 @@ class LengthGeneralizationTask(Task):
         if not self.point_metrics:
             raise InputError(f"{self.name} has no point_metrics: name one, such as exact_match")
         for name in (self.point_metrics[0], self.headline.metric):
-            metric = describe_metric(name, self.metrics)
+            metric = find_metric(name, self.metrics)
             if metric.higher_is_better is False:
                 raise InputError(
                     f"lower values of {name} are better, but the gate and the effective length "

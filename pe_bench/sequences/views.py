@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from pe_bench.results.metrics import describe_metric
+from pe_bench.results.metrics import find_metric
 from pe_bench.results.splits import FAR, ID, OOD
 from pe_bench.results.views import Column, Curve, Heatmap, View
 from pe_bench.sequences.eval_points import EvalPoint
@@ -70,6 +70,6 @@ def _make_map(
     right = max(trained, default=None)
     if right == max(float(point.second_axis) for point in points):
         right = None  # the whole axis is in distribution
-    name = describe_metric(metric).title
+    name = find_metric(metric).title
     title = f"{subset}: {name} by {axes['length']} and {axes['second']} (dashed: trained)"
     return Heatmap(subset, metric, title, trained=(right, max_trained))

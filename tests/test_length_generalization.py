@@ -263,7 +263,7 @@ def test_notes_say_what_one_pass_saves(tmp_path: Path) -> None:
     (note,) = task.evaluate(echo({0: 4, 1: 4}), "two", 0, Journal(tmp_path / "j")).notes
     # Rows of 4, 6 and 8 tokens; each answer token needs all before it.
     assert note.startswith("two: 75 tokens in forward passes")
-    assert note.endswith(f"would have {5 * ((2 + 3) + (3 + 4 + 5) + (4 + 5 + 6 + 7)):,}")
+    assert f"{5 * ((2 + 3) + (3 + 4 + 5) + (4 + 5 + 6 + 7)):,} tokens of decoding" in note
     made = make_task(EchoForced, tmp_path, samples=5)
     assert made.evaluate(echo({0: 4, 1: 4}), "two", 0, Journal(tmp_path / "k")).notes == ()
 

@@ -299,8 +299,8 @@ class LengthGeneralizationTask(Task):
         rows = self._point_rows(items)
         if decoding > forward:
             notes.append(
-                f"{subset}: {forward:,} tokens in forward passes; decoding without a cache would "
-                f"have {decoding:,}"
+                f"{subset}: {forward:,} tokens in forward passes, 1/{decoding / forward:.0f} of "
+                f"the {decoding:,} tokens of decoding without a cache"
             )
         return Evaluation(rows, tuple(notes), items)
 

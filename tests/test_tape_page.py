@@ -166,20 +166,32 @@ def test_what_the_page_says_about_other_settings(page: ModuleType) -> None:
         f"`tape` is {-below.value:.1f} points below `rope` ({-below.high:.1f} to {-below.low:.1f}, "
         "post hoc)"
     ) in text
-    for few, more in (("64, 2", "64, 3"), ("32, 2", "32, 4")):
-        shallow, deep = gains[f"width {few} layers"], gains[f"width {more} layers"]
+    six = "width 64, 6 layers, 6,400 steps"
+    deeper = []
+    for few, more in (("64, 2", "64, 3 layers"), ("32, 2", "32, 4 layers"), ("64, 2", six[6:])):
+        shallow, deep = gains[f"width {few} layers"], gains[f"width {more}"]
         assert deep.low < shallow.value < deep.value < deep.high
+        deeper.append(f"{deep.value:.1f}")
+    assert (
+        f"larger gains**: {deeper[0]} points with three layers, {deeper[1]} with four and "
+        f"{deeper[2]} with six"
+    ) in text
+    assert page.rates(tables[six], "tape") == "1e-3" and page.rates(tables[six], "rope") == "3e-3"
+    assert f"{deep.value:.1f} points ({deep.low:.1f} to {deep.high:.1f}, three" in findings_text()
+    on_addition = gain(page.read_addition_settings()["width 64, 6 layers"])
+    low, high = f"{on_addition.low:+.1f}", f"{on_addition.high:+.1f}"
+    assert f"on `addition` {on_addition.value:+.1f} ({low} to {high})" in findings_text()
     larger = []
     for table in tables.values():
         far, near = (gain(page._ranked_by(table, one)).value for one in (page.FAR, page.LONGER))
         larger.append(far > near)
-    assert "beyond 256 tokens** in five of six settings, all except width 128" in text
+    assert "beyond 256 tokens** in five of seven settings, all except width 128 and six" in text
     again = scores_of(tables["width 64, 2 layers, both at 1e-3"], ["tape", "rope"])
     eight = scores_of(tables["width 64, 2 layers"], ["tape", "rope"])
     assert np.array_equal(again.values, eight.values[:, : len(again.seeds)])
-    assert len(again.seeds) == 5 and (sum(larger), len(larger)) == (6, 7)
+    assert len(again.seeds) == 5 and (sum(larger), len(larger)) == (6, 8)
     few_seeds = [name for name, table in tables.items() if gain(table).seeds < FEWEST_SEEDS]
-    assert len(few_seeds) == 3
+    assert len(few_seeds) == 4
     deeper, four = tables["width 64, 3 layers"], tables["width 32, 4 layers"]
     assert min(final_losses(deeper, "rope")) > max(final_losses(deeper, "tape"))
     assert (four.learned("rope"), four.seeds("rope")) == (4, 5)
@@ -239,6 +251,8 @@ def test_what_the_page_says_about_a_query_after_a_gap(page: ModuleType) -> None:
     other_tape, other_rope = later["width 64, 2 layers, both at 3e-3"]
     assert other_tape - other_rope < tape - rope
     assert max(later["width 128, 2 layers"]) < 25
+    six = [f"{score:.1f}" for score in later["width 64, 6 layers, 6,400 steps"]]
+    assert f"With six layers, `tape` answers {six[0]} % and `rope` {six[1]} %." in page_text()
 
 
 def interval(differences: np.ndarray) -> tuple[float, float, float]:

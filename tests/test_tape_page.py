@@ -179,8 +179,8 @@ def test_what_the_page_says_about_other_settings(page: ModuleType) -> None:
     assert page.rates(tables[six], "tape") == "1e-3" and page.rates(tables[six], "rope") == "3e-3"
     assert f"{deep.value:.1f} points ({deep.low:.1f} to {deep.high:.1f}, three" in findings_text()
     on_addition = gain(page.read_addition_settings()["width 64, 6 layers"])
-    low, high = f"{on_addition.low:+.1f}", f"{on_addition.high:+.1f}"
-    assert f"on `addition` {on_addition.value:+.1f} ({low} to {high})" in findings_text()
+    ends = f"{on_addition.low:+.1f} to {on_addition.high:+.1f}"
+    assert f"on `addition` {on_addition.value:+.1f} ({ends})" in findings_text()
     larger = []
     for table in tables.values():
         far, near = (gain(page._ranked_by(table, one)).value for one in (page.FAR, page.LONGER))

@@ -86,8 +86,7 @@ def untested(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plugins of users are not tested in the plan, so that logs have only calls of runs."""
     from pe_bench.grid import plan
 
-    monkeypatch.setattr(plan, "find_task_fault", lambda plugin, context: None)
-    monkeypatch.setattr(plan, "_test_encodings", lambda runs, problems: None)
+    monkeypatch.setattr(plan, "find_faults", lambda tasks, runs: ())
 
 
 @pytest.fixture

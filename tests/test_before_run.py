@@ -131,6 +131,7 @@ def test_prompts_of_unequal_length_are_tested(tmp_path: Path) -> None:
         ("distances.float().log()", "-inf"),
         ("(distances - 2.0).sqrt()", "nan"),
         ("1 / distances", "inf"),
+        ("(distances < 4).float().log() + (distances - 2.0).relu() / 0.0", "nan"),
     ],
 )
 def test_a_hook_whose_result_is_not_finite_is_named(bias: str, value: str, tmp_path: Path) -> None:

@@ -173,8 +173,8 @@ def test_what_the_page_says_about_other_settings(page: ModuleType) -> None:
         assert deep.low < shallow.value < deep.value < deep.high
         deeper.append(f"{deep.value:.1f}")
     assert (
-        f"larger gains**: {deeper[0]} points with three layers, {deeper[1]} with four and "
-        f"{deeper[2]} with six"
+        f"the mean gain is larger**: {deeper[0]} points with three layers, {deeper[1]} with four "
+        f"and {deeper[2]} with six"
     ) in text
     assert page.rates(tables[six], "tape") == "1e-3" and page.rates(tables[six], "rope") == "3e-3"
     assert f"{deep.value:.1f} points ({deep.low:.1f} to {deep.high:.1f}, three" in findings_text()

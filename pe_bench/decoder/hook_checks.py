@@ -1,8 +1,9 @@
-"""Check the shapes of what the hooks of an encoding return.
+"""Check the shapes of what the hooks of an encoding return, and whether they change arguments.
 
 Without these checks, a wrong shape would often broadcast silently during training.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from pe_bench.encoding import Encoding
 from pe_bench.errors import InputError
+from pe_bench.positions import Positions
 
 ANY = -1
 """A size that matches every size."""
@@ -65,3 +67,24 @@ def check_shape(
 def describe_type(value: Any) -> str:
     """Return the shape of a tensor, or the name of another type."""
     return str(tuple(value.shape)) if isinstance(value, Tensor) else type(value).__name__
+
+
+def count_changes(values: Iterable[Any]) -> list[int]:
+    """Return how often torch has changed each tensor in place, also those of positions and states.
+
+    The list is empty if torch does not count this: in a compiled pass and in inference mode.
+    """
+    found: list[int] = []
+    if torch.compiler.is_compiling():
+        return found
+    for value in values:
+        if isinstance(value, Tensor):
+            if not value.is_inference():
+                found.append(value._version)
+        elif isinstance(value, tuple | list):
+            found += count_changes(value)
+        elif isinstance(value, Positions):
+            found += count_changes(
+                (value.query, value.key, value.index, value.features, value.prepared, value.state)
+            )
+    return found

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from pe_bench.decoder.hook_checks import ANY, check_shape, describe_type
+from pe_bench.decoder.hook_checks import ANY, check_shape, count_changes, describe_type
 from pe_bench.decoder.logits import (
     Bias,
     LogitTerms,
@@ -288,36 +288,15 @@ def in_float32(hook: Callable[..., Result], *args: Any) -> Result:
         if torch.is_autocast_enabled(device):
             with torch.autocast(device, enabled=False):
                 return in_float32(hook, *args)  # autocast of the other device may be enabled too
-    changes = _count_changes(widened)
+    changes = count_changes(widened)
     result = hook(*widened)
-    if _count_changes(widened) != changes:
+    if count_changes(widened) != changes:
         method: Any = hook
         raise FaultyPlugin(
             f"{type(method.__self__).__name__}.{method.__name__} changes an argument in place, "
             "which others use too: compute with new tensors, as in x = x * 2 instead of x *= 2"
         )
     return result
-
-
-def _count_changes(values: Iterable[Any]) -> list[int]:
-    """Return how often torch has changed each tensor in place, also those of positions and states.
-
-    The list is empty if torch does not count this: in a compiled pass and in inference mode.
-    """
-    found: list[int] = []
-    if torch.compiler.is_compiling():
-        return found
-    for value in values:
-        if isinstance(value, Tensor):
-            if not value.is_inference():
-                found.append(value._version)
-        elif isinstance(value, tuple | list):
-            found += _count_changes(value)
-        elif isinstance(value, Positions):
-            found += _count_changes(
-                (value.query, value.key, value.index, value.features, value.prepared, value.state)
-            )
-    return found
 
 
 def _widen(value: Any) -> Any:

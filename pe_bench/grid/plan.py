@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from pe_bench.checks.before_run import find_refusal
 from pe_bench.checks.depth import Depths
 from pe_bench.checks.names import find_undefined
-from pe_bench.checks.task_before_run import find_task_fault
 from pe_bench.errors import CRASHES, DataError, InputError, InputErrors, SavingError, describe_error
+from pe_bench.grid.faults import find_faults
 from pe_bench.grid.planned_run import PlannedRun
 from pe_bench.grid.spec import GridSpec
 from pe_bench.registry import catalogue, plugins
@@ -28,9 +27,8 @@ from pe_bench.runs.memory import check_task_fits
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.outcome import Outcome
 from pe_bench.runs.resolve import ResolvedTask
-from pe_bench.runs.run import Run
 from pe_bench.runs.unused_options import check_used
-from pe_bench.system.console import info, warn
+from pe_bench.system.console import warn
 from pe_bench.system.files import check_no_file, check_writable, real_path
 
 
@@ -110,8 +108,8 @@ def make_plan(spec: GridSpec) -> Plan:
     plan = _plan_runs(spec, factory, encodings, resolved, problems)
     if not problems:
         to_do = [planned.run for planned in plan.runs if _is_to_do(planned)]
-        _test_tasks(tasks, to_do, problems)
-        _test_encodings(to_do, problems)
+        for label, fault in find_faults(tasks, to_do):
+            problems.add(label, InputError(fault))
     if problems:
         raise InputErrors(problems.sentences())
     named = [task.label for task in tasks if "all" not in spec.tasks or task.given in spec.tasks]
@@ -192,30 +190,6 @@ def _resolve(
 def _is_to_do(planned: PlannedRun) -> bool:
     run = planned.run
     return planned.skip is None and not run.files.looks_finished(run.resolved.task.subsets)
-
-
-def _test_tasks(tasks: Sequence[Plugin], runs: Sequence[Run], problems: _Problems) -> None:
-    """Test the tasks of unfinished runs, and add their faults to the problems."""
-    to_do = {run.resolved.label: run.resolved.task for run in runs}
-    for plugin in tasks:
-        if plugin.label in to_do:
-            fault = find_task_fault(plugin, to_do[plugin.label].context)
-            if fault:
-                problems.add(plugin.label, InputError(fault))
-
-
-def _test_encodings(runs: Sequence[Run], problems: _Problems) -> None:
-    """Test the users' encodings of unfinished runs on each task, and add their faults."""
-    tested: set[tuple[str, str]] = set()
-    for run in runs:
-        label, task = run.encoding.label, run.resolved.label
-        if not run.encoding.uses_files or (label, task) in tested:
-            continue
-        tested.add((label, task))
-        info(f"{label}: testing the encoding on {task} with small models")
-        fault = find_refusal(run.encoding, run.resolved.model) or run.find_fault()
-        if fault:
-            problems.add(label, InputError(fault))
 
 
 def _check_data(

@@ -174,6 +174,9 @@ class TrainConfig:
         None, "longest training sequence, in tokens; None: set by options of the task", least=1
     )
     lr: float = option(1e-3, "peak learning rate of AdamW")
+    encoding_lr_factor: float = option(
+        1.0, "factor of the learning rate for the parameters of the encoding", above=0
+    )
     schedule: Literal["cosine", "linear", "constant"] = option(
         "cosine", "learning rate after the warm-up; cosine and linear go to zero"
     )

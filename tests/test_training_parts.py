@@ -30,7 +30,7 @@ from pe_bench.train.checkpoint_store import CheckpointStore
 from pe_bench.train.checkpoints import read_checkpoint, write_checkpoint
 from pe_bench.train.fabric import Logger
 from pe_bench.train.loop import train
-from pe_bench.train.optimizer import make_optimizer, scale
+from pe_bench.train.optimizer import make_optimizer, scale, set_learning_rate
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup, connect
 from pe_bench.train.progress import Callbacks
 from pe_bench.train.training import ensure_trained, join_training
@@ -168,6 +168,36 @@ def test_the_optimizer() -> None:
     trained = {id(p): p.dim() > 1 for p in model.parameters() if p.requires_grad}
     found = {id(p): True for p in matrices["params"]} | {id(p): False for p in vectors["params"]}
     assert found == trained and len(trained) < len(list(model.parameters()))
+
+
+@pytest.mark.parametrize("factor", [1.0, 10.0])
+def test_the_learning_rate_of_the_encoding(factor: float) -> None:
+    model = make_model("fire")
+    config = TrainConfig(lr=0.02, weight_decay=0.3, encoding_lr_factor=factor)
+    optimizer = make_optimizer(model, config)
+    set_learning_rate(optimizer, 0.5)
+    found: dict[int, tuple[float, float]] = {}
+    for group in optimizer.param_groups:
+        found |= {id(p): (group["lr"], group["weight_decay"]) for p in group["params"]}
+    expected = {}
+    for name, p in model.named_parameters():
+        lr = 0.5 * factor if name.startswith("encodings.") else 0.5
+        expected[id(p)] = (lr, 0.3 if p.dim() > 1 else 0.0)
+    assert found == expected
+
+
+def test_training_uses_the_learning_rate_of_the_encoding() -> None:
+    changes = {}
+    for factor in (1.0, 10.0):
+        model = make_model("t5")
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        config = replace(CONFIG, steps=1, warmup=0.0, weight_decay=0.0, encoding_lr_factor=factor)
+        train(Training(model, batch, config, 0, "cpu", "fp32"))
+        for name, p in model.named_parameters():
+            changes[name, factor] = (p.detach() - before[name]).norm().item()
+    for name in before:
+        expected = 10 if name.startswith("encodings.") else 1
+        assert changes[name, 10.0] == pytest.approx(expected * changes[name, 1.0], rel=1e-3), name
 
 
 @pytest.mark.parametrize(

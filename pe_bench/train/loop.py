@@ -15,7 +15,12 @@ from pe_bench.decoder.model import Decoder
 from pe_bench.system import console
 from pe_bench.train.fabric import Fabric, MixedPrecision, Precision
 from pe_bench.train.gradients import GradientAccumulator, clip
-from pe_bench.train.optimizer import learning_rate, make_optimizer, trained_parameters
+from pe_bench.train.optimizer import (
+    learning_rate,
+    make_optimizer,
+    set_learning_rate,
+    trained_parameters,
+)
 from pe_bench.train.process_group import SINGLE_PROCESS, ProcessGroup
 from pe_bench.train.progress import NO_CALLBACKS, Callbacks, Progress, Report, Saver
 from pe_bench.train.sharding import gather_tree, shard, sharded_optimizer_state
@@ -89,8 +94,7 @@ def train(
             norm = clip(parameters, config.clip)
 
             # Step.
-            for parameter_group in optimizer.param_groups:
-                parameter_group["lr"] = rate(step)
+            set_learning_rate(optimizer, rate(step))
             optimizer.step()
             optimizer.zero_grad()
             progress.steps = step + 1

@@ -7,17 +7,24 @@ import torch
 from torch import nn
 
 from pe_bench.config import TrainConfig
+from pe_bench.decoder.model import Decoder
 
 
-def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
-    """Return AdamW for the parameters that require gradients; only matrices have weight decay."""
-    parameters = trained_parameters(model)
-    matrices = [p for p in parameters if p.dim() > 1]
-    vectors = [p for p in parameters if p.dim() <= 1]
-    groups: list[dict[str, Any]] = [
-        {"params": matrices},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
+def make_optimizer(model: Decoder, config: TrainConfig) -> torch.optim.AdamW:
+    """Return AdamW for the parameters that require gradients; only matrices have weight decay.
+
+    If `config.encoding_lr_factor` is not 1, the parameters of the encoding have groups with an
+    "lr_factor".
+    """
+    factor = config.encoding_lr_factor
+    groups: list[dict[str, Any]] = []
+    if factor == 1:
+        groups += _groups(trained_parameters(model))
+    else:
+        of_encoding = trained_parameters(model.encodings)
+        known = {id(p) for p in of_encoding}
+        groups += _groups([p for p in trained_parameters(model) if id(p) not in known])
+        groups += [{**group, "lr_factor": factor} for group in _groups(of_encoding)]
     return torch.optim.AdamW(
         groups,
         lr=config.lr,
@@ -25,6 +32,20 @@ def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
         weight_decay=config.weight_decay,
         fused=True,
     )
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set the learning rate of every group: `lr` times its "lr_factor", if it has one."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group.get("lr_factor", 1.0)
+
+
+def _groups(parameters: list[nn.Parameter]) -> list[dict[str, Any]]:
+    """Return parameter groups of AdamW: matrices, and vectors without weight decay."""
+    return [
+        {"params": [p for p in parameters if p.dim() > 1]},
+        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+    ]
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:

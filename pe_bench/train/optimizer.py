@@ -42,10 +42,9 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 def _groups(parameters: list[nn.Parameter]) -> list[dict[str, Any]]:
     """Return parameter groups of AdamW: matrices, and vectors without weight decay."""
-    return [
-        {"params": [p for p in parameters if p.dim() > 1]},
-        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
-    ]
+    matrices = [p for p in parameters if p.dim() > 1]
+    vectors = [p for p in parameters if p.dim() <= 1]
+    return [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
 
 
 def trained_parameters(model: nn.Module) -> list[nn.Parameter]:

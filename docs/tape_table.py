@@ -19,13 +19,13 @@ from pe_bench.config import show_rate
 from pe_bench.registry import plugins
 from pe_bench.reporting.families import in_main_set
 from pe_bench.reporting.markdown import ABSENT, Markdown, markdown_table, replace_block
-from pe_bench.reporting.paired import compare_table, show_p
+from pe_bench.reporting.paired import compare_table, scores_of, show_p
 from pe_bench.reporting.sentences import describe_mean, in_words
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.reporting.task_summary import count_families, summary_of, task_scores
 from pe_bench.reporting.verdicts import Verdict, Verdicts, compare_pair, tables_to_compare
 from pe_bench.results.views import Headline
-from pe_bench.stats.comparison import Difference, compare
+from pe_bench.stats.comparison import Difference, SeedScores, compare, compare_asked
 from pe_bench.stats.ranking import Mean, average_over, differences_over_families
 from pe_bench.system.files import write_atomic
 
@@ -34,6 +34,7 @@ PAGE = ROOT / "docs" / "tape.md"
 WIDTH = 110  # characters of a line of the page
 PAIR = ("tape", "rope")
 LAYERS = 4  # of the models with updates in some layers only
+REPEATED = "chained-facts"  # results/tape has it with more seeds than results/quick
 DEEPER = {"mqar": (3, 6), "addition": (6,)}  # layers of models that are compared by depth
 BLOCK = "tape against rope"
 TUNED, EQUAL_RATES, BY_LAYER = "ablations", "ablations at equal rates", "ablations by layer"
@@ -41,6 +42,8 @@ ON_ADDITION, ON_PERPLEXITY = "ablations on addition", "ablations on perplexity"
 SETTINGS = "mqar in other settings"
 ADDITION_SETTINGS = "addition in other settings"
 PERPLEXITY_SETTINGS = "perplexity in other settings"
+EIGHT_SEEDS = "chained-facts with eight seeds"
+FACTORS = "learning rate of the weights of TAPE"
 FAR = Headline("accuracy", "far")
 LONGER = Headline("accuracy", "longer")
 GAP = 128  # tokens between four pairs and their only query
@@ -53,6 +56,7 @@ HEADER = [
     *("task", "best baseline", "tape", "rope", "difference", "95 % interval"),
     *("p", "p (Holm)", "verdict", "seeds", "learned (tape, rope)", "rates (tape, rope)"),
 ]
+COLUMNS = "l" + "r" * 7 + "l" + "r" * 3
 
 
 def main() -> None:
@@ -60,8 +64,11 @@ def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
     found = [read(folder) for folder in ("quick", "scrolls")]
     text = replace_block(text, BLOCK, compose(found, read_main_set()))
+    repeated = markdown_table(HEADER, [cells(read_repeated())], COLUMNS)
+    text = replace_block(text, EIGHT_SEEDS, repeated)
     for name, tables in read_ablations().items():
         text = replace_block(text, name, compose_ablations(tables))
+    text = replace_block(text, FACTORS, compose_factors(read_factors()))
     text = replace_block(text, SETTINGS, compose_settings(read_settings()))
     text = replace_block(text, ADDITION_SETTINGS, compose_addition(read_addition_settings()))
     perplexity = compose_perplexity(read_perplexity_settings())
@@ -77,6 +84,16 @@ def read(folder: str) -> Verdicts:
     return compare_pair(tables_to_compare(read_tables(ROOT / "results" / folder)), *PAIR)
 
 
+def read_repeated() -> Verdict:
+    """Return `REPEATED` of results/tape, corrected with the other tasks of results/quick."""
+    (repeated,) = [t for t in read_tables(ROOT / "results" / "tape") if t.about.task == REPEATED]
+    tables = tables_to_compare(read_tables(ROOT / "results" / "quick"))
+    others = [table for table in tables if table.about.task != REPEATED]
+    assert len(others) == len(tables) - 1
+    verdicts = compare_pair([*others, repeated], *PAIR).tasks
+    return next(verdict for verdict in verdicts if verdict.table is repeated)
+
+
 def read_main_set() -> Mean:
     """Return the difference of the mean scores over the families of the main set."""
     summary = summary_of(in_main_set(read_tables(ROOT / "results" / "quick")))
@@ -89,7 +106,9 @@ def read_ablations() -> dict[str, list[Table]]:
     found: dict[str, list[Table]] = {block: [] for block in blocks}
     for table in read_tables(ROOT / "results" / "tape"):
         settings = table.about.settings
-        if table.about.adaptation is not None:
+        if table.about.adaptation is not None or factor_of(table) != 1:
+            continue
+        if table.about.task == REPEATED:
             continue
         if not settings.get("tune"):
             found[EQUAL_RATES].append(table)
@@ -103,6 +122,30 @@ def read_ablations() -> dict[str, list[Table]]:
         elif not is_deeper(table):
             found[TUNED].append(table)
     return found
+
+
+def read_factors() -> dict[str, list[Table]]:
+    """Return the tables of `tape` with a learning rate of 1e-3 and several factors, by task.
+
+    The tables of a task are sorted by the factor of the learning rate of the encoding's weights.
+    The first one has the factor 1, and also RoPE.
+    """
+    ablations = read_ablations()
+    found = {}
+    # The last table of `mqar` is from the same machine as those with other factors.
+    for table in [*ablations[TUNED], *ablations[ON_ADDITION], ablations[EQUAL_RATES][0]]:
+        if rates(table, PAIR[0]) == rates(table, PAIR[1]) == "1e-3":
+            found[table.about.task] = [table]
+    for table in read_tables(ROOT / "results" / "tape"):
+        if factor_of(table) != 1:
+            assert rates(table, PAIR[0]) == "1e-3"
+            found[table.about.task].append(table)
+    return {task: sorted(tables, key=factor_of) for task, tables in found.items()}
+
+
+def factor_of(table: Table) -> float:
+    """Return the factor of the learning rate of the encoding's weights."""
+    return float(table.about.settings["train"].get("encoding_lr_factor", 1))
 
 
 def read_settings() -> dict[str, Table]:
@@ -187,11 +230,11 @@ def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
         f"1, the difference is {main_set.value:+.2f}; its 95 % interval, over families and "
         f"not corrected, is {main_set.low:+.2f} to {main_set.high:+.2f}. We also compared the "
         f"mean over the {count_families(tables)} families of the {len(tables)} tasks of "
-        f"`results/quick`, post hoc: {describe_mean(mean, 1)} This interval and the test are over "
+        f"`results/quick`, post hoc. {describe_mean(mean, 1)} This interval and the test are over "
         f"seeds and items. {describe_largest(tables)} {describe_other_means(tables)} Over the "
-        f"families, the 95 % interval is {100 * over.low:+.1f} to {100 * over.high:+.1f}.",
+        f"families, the 95 % interval is {over.low:+.3f} to {over.high:+.3f}.",
     )
-    table = markdown_table(HEADER, rows, "l" + "r" * 7 + "l" + "r" * 3)
+    table = markdown_table(HEADER, rows, COLUMNS)
     filled = [textwrap.fill(part, WIDTH, break_on_hyphens=False) for part in sentences]
     return "\n\n".join([table, *filled])
 
@@ -203,10 +246,10 @@ def describe_largest(tables: Sequence[Table]) -> str:
         scores = task.normalise()
         means = np.nanmean(scores.values, axis=1)
         of = dict(zip(scores.encodings, means, strict=True))
-        gains.setdefault(task.family, []).append(100 * (of[PAIR[0]] - of[PAIR[1]]))
+        gains.setdefault(task.family, []).append(of[PAIR[0]] - of[PAIR[1]])
     parts = {family: fmean(gain) / len(gains) for family, gain in gains.items()}
     largest = max(parts, key=lambda family: abs(parts[family]))
-    return f"The largest part, {parts[largest]:+.1f}, comes from the task family *{largest}*."
+    return f"The largest part, {parts[largest]:+.3f}, comes from the task family *{largest}*."
 
 
 def describe_other_means(tables: Sequence[Table]) -> str:
@@ -219,16 +262,16 @@ def describe_other_means(tables: Sequence[Table]) -> str:
     (of_equal,) = compare(average_over(equal), [PAIR])
     (uncut,) = compare(average_over(tasks, cut=False), [PAIR])
     return (
-        f"Over the {len(equal)} tasks with equal learning rates, the mean is {_points(of_equal)}. "
+        f"Over the {len(equal)} tasks with equal learning rates, the mean is {_with_p(of_equal)}. "
         "A score below the best baseline counts as 0; if it counts as it is, the mean "
-        f"is {_points(uncut)}."
+        f"is {_with_p(uncut)}."
     )
 
 
-def _points(one: Difference) -> str:
-    """Return a difference of normalised scores with its interval and p-value, in points of 100."""
-    value, low, high = (100 * number for number in (one.value, one.low, one.high))
-    return f"{value:+.1f} ({low:+.1f} to {high:+.1f}; p = {show_p(one.p_alone)})"
+def _with_p(one: Difference) -> str:
+    """Return a difference of mean scores with its interval and p-value."""
+    interval = f"{one.low:+.3f} to {one.high:+.3f}"
+    return f"{one.value:+.3f} ({interval}; p = {show_p(one.p_alone)})"
 
 
 def cells(verdict: Verdict) -> list[str]:
@@ -292,6 +335,56 @@ def _ablation(table: Table, differences: Sequence[Difference], name: str) -> lis
             p_values = [Markdown(show_p(p)) for p in (found.p_alone, found.p_value)]
             return [f"{mean:.{digits}f}", interval, *p_values, count]
     return [f"{mean:.{digits}f}", *[ABSENT] * 3, count]
+
+
+def compare_factors(tables: Mapping[str, Sequence[Table]]) -> dict[tuple[str, float], Difference]:
+    """Return each factor minus the factor 1, by task and factor, corrected for all of them."""
+    asked = []
+    for task, (base, *others) in tables.items():
+        for table in others:
+            scores = join_scores(base, table, f"factor {factor_of(table):g}")
+            asked.append(((task, factor_of(table)), (scores, scores.encodings[-1], PAIR[0])))
+    found = compare_asked([question for _, question in asked])
+    return dict(zip([key for key, _ in asked], found, strict=True))
+
+
+def join_scores(base: Table, table: Table, label: str) -> SeedScores:
+    """Return the scores of TAPE and RoPE in one table, and of TAPE in another one as `label`.
+
+    Both have the same seeds and items, so their items are resampled equally.
+    """
+    one, other = scores_of(base, PAIR), scores_of(table, PAIR[:1])
+    assert one.seeds == other.seeds and one.item_degrees == other.item_degrees
+    assert one.resampled is not None and other.resampled is not None
+    return replace(
+        one,
+        encodings=[*PAIR, label],
+        values=np.concatenate([one.values, other.values]),  # (3, S)
+        resampled=np.concatenate([one.resampled, other.resampled], axis=1),  # (B, 3, S)
+    )
+
+
+def compose_factors(tables: Mapping[str, Sequence[Table]]) -> str:
+    """Return the scores of TAPE by the factor of the learning rate of its weights."""
+    differences = compare_factors(tables)
+    rows = []
+    for task, of_task in tables.items():
+        base = of_task[0]
+        for table in of_task:
+            factor = factor_of(table)
+            score = f"{table.ranking.means[PAIR[0]]:.1f}"
+            seeds = f"{table.learned(PAIR[0])} of {table.seeds(PAIR[0])}"
+            row: list[str] = [task, f"{factor:g}", score, *[ABSENT] * 3, seeds]
+            if factor != 1:
+                found = differences[task, factor]
+                row[3] = f"{found.value:+.1f} ({found.low:+.1f} to {found.high:+.1f})"
+                row[4:6] = [Markdown(show_p(p)) for p in (found.p_alone, found.p_value)]
+            rows.append(row)
+        seeds = f"{base.learned(PAIR[1])} of {base.seeds(PAIR[1])}"
+        score = f"{base.ranking.means[PAIR[1]]:.1f}"
+        rows.append([task, Markdown("`rope`"), score, *[ABSENT] * 3, seeds])
+    header = ["task", "factor", "score, %", "minus factor 1", "p", "p (Holm)", "learned"]
+    return markdown_table(header, rows, "l" + "r" * 6)
 
 
 def _decimals(table: Table) -> int:

@@ -45,7 +45,7 @@ def test_questions_are_corrected_among_themselves(results: Path) -> None:
     asked = [Question("tape", "rope", ("one", "two")), Question("nope", "rope")]
     lines = answer(tables, asked).answers
     assert "corrected for 3 comparisons" in lines[0] and lines[1].startswith("two: tape is better")
-    assert lines[2].startswith("Mean over tasks: ") and "not significant" in lines[2]
+    assert lines[2].startswith("Mean score (0: ") and "not significant" in lines[2]
     put(results, "one", "other", [1.0, 2.0, 3.0, 4.0, 5.0])  # another encoding changes nothing
     asked = [Question("tape", "rope", ("one",))]
     assert answer(read_tables(results), asked) == Answers([alone], [])

@@ -48,14 +48,13 @@ def test_the_page_has_the_numbers_of_the_committed_results(page: ModuleType) -> 
     assert mean is not None and mean.significant
     largest = page.describe_largest([verdict.table for verdict in folders[0].tasks])
     (part,) = re.findall(r"\+([\d.]+), comes from the task family \*recall\*", largest)
-    points = [f"{100 * value:.1f}" for value in (mean.value, mean.low, mean.high)]
+    points = [f"{value:.3f}" for value in (mean.value, mean.low, mean.high)]
     summary = (
-        "A post hoc comparison of the mean over the 7 families of these 16 tasks gives `tape` {} "
-        "of 100 points more (95 % interval over seeds and items: {} to {}), of which {} come from "
-        "the family of "
-        "`mqar`, `recall`, `flipflop` and `chained-facts`. Over the {} tasks in which both have "
-        "the same learning rates, it is {} points ({} to {}). The interval over the seven "
-        "families, {}, contains 0"
+        "In a post hoc comparison over the 7 families of these 16 tasks, the mean score of `tape` "
+        "is {} higher (95 % interval over seeds and items: {} to {}), of which {} come from the "
+        "family of `mqar`, `recall`, `flipflop` and `chained-facts`. Over the {} tasks in which "
+        "both have the same learning rates, it is {} higher ({} to {}). The interval over the "
+        "seven families, {}, contains 0"
     )
     others = page.describe_other_means([verdict.table for verdict in folders[0].tasks])
     of_equal = (

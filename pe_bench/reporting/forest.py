@@ -68,7 +68,7 @@ def draw_forest(found: Verdicts) -> Figure:
     axis.grid(axis="x", alpha=0.3)
     axis.spines["left"].set_visible(False)
     _name_sides(axis, f"← {found.second} better", f"{found.first} better →")
-    axis.set_xlabel("difference, % of the way from the best baseline of the task to its ceiling")
+    axis.set_xlabel("difference of scores (0: best baseline of the task, 1: its ceiling)")
     panels.set_title(figure, sentences.title(found), *_key(found))
     return figure
 
@@ -106,7 +106,7 @@ def _scale(axis: Axes, rows: Sequence[ForestRow]) -> None:
     ends = [abs(end) for row in rows for end in (row.value, row.low, row.high)]
     reach = 1.1 * max(filter(math.isfinite, ends))
     axis.set_xlim(-(reach or 1), reach or 1)
-    axis.xaxis.set_major_locator(MaxNLocator(7, integer=reach > 7))
+    axis.xaxis.set_major_locator(MaxNLocator(7))
     axis.xaxis.set_major_formatter(FuncFormatter(_tick))
 
 
@@ -138,10 +138,10 @@ def _rows(found: Verdicts) -> list[ForestRow]:
         text = sentences.own_unit(verdict)
         rows.append(ForestRow(label, text, value, low, high, verdict.difference))
     if found.mean is not None:
-        value, low, high = (100 * n for n in (found.mean.value, found.mean.low, found.mean.high))
-        text = f"{value:+.1f} % of the way"
-        text += f" ({low:+.1f} to {high:+.1f})" if found.mean.has_interval else ""
-        rows.append(ForestRow("mean over tasks", text, value, low, high, found.mean))
+        mean = found.mean
+        text = f"{mean.value:+.3f}"
+        text += f" ({mean.low:+.3f} to {mean.high:+.3f})" if mean.has_interval else ""
+        rows.append(ForestRow("mean score", text, mean.value, mean.low, mean.high, mean))
     return rows
 
 
@@ -164,4 +164,4 @@ def _key(found: Verdicts) -> Sequence[str]:
 
 
 def _tick(value: float, _: int) -> str:
-    return "0" if abs(value) < 1e-9 else f"{value:+g}"
+    return "0" if abs(value) < 1e-9 else f"{value:+.3g}"

@@ -129,7 +129,7 @@ def answer(tables: Sequence[Table], questions: Sequence[Question]) -> Answers:
     differences = compare_asked(asked, missing)
     for table, (scores, *_), difference in zip(on, asked, differences, strict=True):
         if table is None:
-            answers.append(f"Mean over tasks: {describe_mean(difference, comparisons)}")
+            answers.append(describe_mean(difference, comparisons))
         else:
             verdict = Verdict(table, difference, *both_means(scores), comparisons)
             answers.append(describe_verdict(verdict, name_among(tables, table)))

@@ -11,9 +11,9 @@ from pe_bench.stats.comparison import Difference
 from pe_bench.stats.significance import FEWEST_SEEDS, LEVEL, seeds_to_show
 
 MOST_SEEDS = 100  # larger estimates are too uncertain to print
-SMALLEST = 0.05  # per cent; smaller numbers are printed as 0.0
+SMALLEST = 0.0005  # smaller mean differences are printed as 0.000
 AT_FLOOR = "neither is above the best baseline of any task, so there is no mean difference"
-SCALE = "on a scale from 0 (the best baseline of each task, or below) to 100 (the ceiling)"
+SCALE = "0: at or below the best baseline of each task, 1: at the ceiling"
 
 
 def describe(found: Verdicts) -> list[str]:
@@ -109,7 +109,8 @@ def describe_all(found: Verdicts) -> str:
     if _is_at_floor(mean):
         return f"{line}; {AT_FLOOR}."
     amount, counts = _mean_amount(mean), _mean_test(mean, 1)
-    return f"{line}; {SCALE}, it is {amount} on average over {_basis(found)}, {counts}."
+    basis = _basis(found)
+    return f"{line}; in the mean score over {basis} ({SCALE}), it is {amount}, {counts}."
 
 
 def describe_mean(mean: Difference, comparisons: int) -> str:
@@ -120,9 +121,9 @@ def describe_mean(mean: Difference, comparisons: int) -> str:
         comparisons: number of comparisons that were asked together.
     """
     if _is_at_floor(mean):
-        return f"{mean.first} and {mean.second}: {AT_FLOOR}."
+        return f"Mean score: {mean.first} and {mean.second}: {AT_FLOOR}."
     amount, counts = _mean_amount(mean), _mean_test(mean, comparisons)
-    return f"{SCALE}, {mean.first} is {amount} than {mean.second}, {counts}."
+    return f"Mean score ({SCALE}): {mean.first} is {amount} than {mean.second}, {counts}."
 
 
 def _is_at_floor(mean: Difference) -> bool:
@@ -131,13 +132,12 @@ def _is_at_floor(mean: Difference) -> bool:
 
 
 def _mean_amount(mean: Difference) -> str:
-    """Return a mean difference with its interval, on the scale from 0 to 100."""
-    value, low, high = (100 * number for number in (mean.value, mean.low, mean.high))
-    amount = f"{abs(value):.1f} {'better' if value > 0 else 'worse'}"
-    if abs(value) < SMALLEST:
+    """Return a difference of mean scores with its interval."""
+    amount = f"{abs(mean.value):.3f} {'better' if mean.value > 0 else 'worse'}"
+    if abs(mean.value) < SMALLEST:
         amount = "neither better nor worse"
     if mean.has_interval:
-        amount += f" (95 % interval: {_range(low, high, 1, 'better', 'worse')})"
+        amount += f" (95 % interval: {_range(mean.low, mean.high, 3, 'better', 'worse')})"
     return amount
 
 

@@ -170,14 +170,14 @@ def mean_of(tables: Sequence[Table], tasks: Sequence[TaskScores]) -> SeedScores 
 
 
 def scaled(verdict: Verdict) -> tuple[float, float, float]:
-    """Return a difference and its interval in per cent of the distance from floor to ceiling.
+    """Return a difference and its interval as fractions of the distance from floor to ceiling.
 
     Positive values mean that the first encoding is better.
     """
     floor, ceiling = find_limits(verdict.table)
     difference = verdict.difference
     numbers = (difference.value, difference.low, difference.high)
-    value, one, other = (100 * number / (ceiling - floor) for number in numbers)
+    value, one, other = (number / (ceiling - floor) for number in numbers)
     return value, min(one, other), max(one, other)
 
 

@@ -165,8 +165,8 @@ def describe(summary: TaskSummary) -> str:
     sizes = [r.parameters for r in records if r.parameters and r.encoding in shown]
     families = count_families(summary.tables)
     said = [
-        f"Scores are out of distribution, means of {_any_of(seeds)} seeds; models have "
-        f"{_range(sizes)} parameters. (k of {_any_of(seeds)}): seeds that learned, if not all."
+        f"Scores are means of {_any_of(seeds)} seeds on longer sequences than in training; models "
+        f"have {_range(sizes)} parameters. (k of {_any_of(seeds)}): only k seeds learned the task."
         f"{_describe_given(summary)}",
         describe_search(summary),
         "Mean score: 0 is a task's best baseline (lower scores of a seed are clipped), 1 is the "
@@ -216,10 +216,11 @@ def describe_differences(summary: TaskSummary) -> str:
             "may differ on other tasks."
         )
     names = in_words([f"`{name}`" for name in clear])
-    said = f"difference between {names} and `{DEFAULT_REFERENCE}` has an interval that excludes"
+    said = f"only that of {names} has an interval that excludes"
     if len(clear) > 1:
-        said = f"differences of {names} from `{DEFAULT_REFERENCE}` have intervals that exclude"
-    return f"Only the {said} 0.{_describe_limits(summary, clear)}"
+        said = f"only those of {names} have intervals that exclude"
+    limits = _describe_limits(summary, clear)
+    return f"Of the differences from `{DEFAULT_REFERENCE}`, {said} 0.{limits}"
 
 
 def _describe_limits(summary: TaskSummary, clear: Sequence[str]) -> str:
@@ -236,7 +237,7 @@ def _describe_limits(summary: TaskSummary, clear: Sequence[str]) -> str:
     if not reasons:
         return ""
     first, *others = reasons
-    return f" {', or '.join([first.capitalize(), *others])}, its interval contains 0."
+    return f" {', or '.join([first.capitalize(), *others])}, it contains 0."
 
 
 def describe_sizes(summary: TaskSummary) -> str:
@@ -245,7 +246,7 @@ def describe_sizes(summary: TaskSummary) -> str:
     words = {
         "stable": "similar",
         "changes": "different",
-        "unknown": "inconclusive",
+        "unknown": "unclear",
         None: "not measured",
     }
     trained = {name for table in read_tables(SIZES) for name in table.encodings}
@@ -254,7 +255,7 @@ def describe_sizes(summary: TaskSummary) -> str:
         mark, said = marks.get(table.title), table.about.task
         below = len(trained.intersection(table.ranking.below_baselines))
         if mark == "stable" and below:
-            said += f" ({below} of them behind the {table.ranking.shown_baselines[-1]})"
+            said += f" ({below} of them worse than the {table.ranking.shown_baselines[-1]})"
         tasks[mark].append(said)
     said = [f"{word} for {in_words(tasks[mark])}" for mark, word in words.items() if tasks[mark]]
     if len(said) > 1 and tasks[None]:

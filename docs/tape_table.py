@@ -221,11 +221,16 @@ def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
     tables = [verdict.table for verdict in found[0].tasks]
     over = differences_over_families(summary_of(tables).tasks, PAIR[1])[PAIR[0]]
     every = [verdict.table for verdicts in found for verdict in verdicts.tasks]
-    other_rates = [t.about.task for t in every if rates(t, PAIR[0]) != rates(t, PAIR[1])]
+    other_rates, partly = [], []
+    for table in every:
+        chosen = [rates(table, name) for name in PAIR]
+        if chosen[0] != chosen[1]:
+            has_models = any(" and " in one for one in chosen)  # one for each subset
+            (partly if has_models else other_rates).append(f"`{table.about.task}`")
     sentences = (
         f"For `{PAIR[0]}` and `{PAIR[1]}`, the searches chose different learning rates in "
-        f"{in_words([f'`{task}`' for task in other_rates])}, which may explain the differences "
-        "on these tasks.",
+        f"{in_words(other_rates)}, and for one of two models in {in_words(partly)}. This may "
+        "explain differences on these tasks.",
         f"In the mean score over the families of the [main set](tasks.md#the-main-set), from 0 to "
         f"1, the difference is {main_set.value:+.2f}; its 95 % interval, over families and "
         f"not corrected, is {main_set.low:+.2f} to {main_set.high:+.2f}. We also compared the "
@@ -234,9 +239,9 @@ def compose(found: Sequence[Verdicts], main_set: Mean) -> str:
         f"seeds and items. {describe_largest(tables)} {describe_other_means(tables)} Over the "
         f"families, the 95 % interval is {over.low:+.3f} to {over.high:+.3f}.",
     )
-    table = markdown_table(HEADER, rows, COLUMNS)
+    shown = markdown_table(HEADER, rows, COLUMNS)
     filled = [textwrap.fill(part, WIDTH, break_on_hyphens=False) for part in sentences]
-    return "\n\n".join([table, *filled])
+    return "\n\n".join([shown, *filled])
 
 
 def describe_largest(tables: Sequence[Table]) -> str:

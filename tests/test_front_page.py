@@ -62,8 +62,8 @@ def test_what_the_findings_say_about_the_mean_scores(page: ModuleType) -> None:
     low = COUNTS[int((scores < 0.01).sum())]
     findings = " ".join((ROOT / "docs" / "findings.md").read_text(encoding="utf-8").split())
     assert (
-        f"no normalised score is above {scores.max():.2f}, because 0 bits cannot be reached, and "
-        f"{low} encodings have less than 0.01"
+        "because a score of 1 would need 0 bits per byte: no encoding has more than "
+        f"{scores.max():.2f}, and {low} have less than 0.01"
     ) in findings
     found = page.compare_over_families(summary)
     clear = [name for name, one in found.items() if not one.low < 0 < one.high]
@@ -120,7 +120,7 @@ def test_the_order_at_other_sizes_is_marked(
     )
     marks |= {"perplexity ·": "stable", "addition ·": "unknown", "mqar ·": "unknown"}
     assert page.describe_sizes(SimpleNamespace(tables=tables)).endswith(
-        "is similar for perplexity (1 of them behind the 5-gram table); inconclusive for "
+        "is similar for perplexity (1 of them worse than the 5-gram table); unclear for "
         "addition and mqar."
     )
 

@@ -43,7 +43,7 @@ def test_the_main_set_has_eight_tasks_at_most_and_two_of_each_family() -> None:
 
 
 @pytest.mark.slow
-def test_few_frequencies_of_rope_complete_a_turn() -> None:
+def test_few_frequencies_of_rope_complete_a_period() -> None:
     def complete(length: int, channels: int) -> int:
         planes = range(0, channels, 2)
         return sum(2 * math.pi * 10_000 ** (plane / channels) <= length for plane in planes)
@@ -55,7 +55,7 @@ def test_few_frequencies_of_rope_complete_a_turn() -> None:
         assert channels // 2 == 8
         turns.add(complete(model["train_length"], channels))
     assert (min(turns), max(turns), complete(1024, 64)) == (1, 3, 18)
-    said = "1 to 3 of RoPE's 8 frequencies complete a turn within the training length (18 of 32"
+    said = "1 to 3 of RoPE's 8 frequencies complete a full period within the training length (18 of"
     for page in ("findings", "tasks"):
         text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
         assert said in " ".join(text.split())

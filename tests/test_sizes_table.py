@@ -91,6 +91,8 @@ def test_the_sentences_on_perplexity(page: ModuleType) -> None:
     rates = []
     scales = []
     learned = []
+    contains = []
+    order = []
     for table in ladder.tables:
         (one,) = (d for d in compare_table(table, "rope").to_reference if d.first == "tape")
         assert one.low < 0 < one.high
@@ -109,11 +111,16 @@ def test_the_sentences_on_perplexity(page: ModuleType) -> None:
         ]["mean"]
         assert min(means["rope"], means["tape"]) > unigram
         assert (means["nope"] > unigram) == (learned[-1] == 0)
+        low = table.ranking.scores.set_index("encoding")["ci_low"]["nope"]
+        contains.append(bool(low < unigram < means["nope"]))
+        order.append(means["rope"] < means["tape"])
     assert scales == ["8", "8", "2"] and learned == [0, 0, 3]
+    assert contains == [True, False, False] and order == [False, True, True]
     assert rates[0][0] == rates[0][1] and rates[1][0] == rates[1][1]
     assert f"the search chose {rates[2][0]} for `rope` and {rates[2][1]} for `tape`" in text
     said = (
         "For `perplexity`, the order is similar at a smaller and at a larger size; `rope` and "
-        "`tape` change places, and have a higher loss than a unigram table at all three sizes."
+        "`tape` swap their places between widths 32 and 64, and have a higher loss than a unigram "
+        "table at all three sizes."
     )
     assert (said in text) == (ladder.mark == "stable")

@@ -176,10 +176,11 @@ def test_what_the_page_says_about_other_settings(page: ModuleType) -> None:
         f"and {deeper[2]} with six"
     ) in text
     assert page.rates(tables[six], "tape") == "1e-3" and page.rates(tables[six], "rope") == "3e-3"
-    assert f"{deep.value:.1f} points ({deep.low:.1f} to {deep.high:.1f}, three" in findings_text()
+    assert f"is {deep.value:.1f} points on [`mqar`](tape.md#recall-of-" in findings_text()
+    assert f"({deep.low:.1f} to {deep.high:.1f}, with four times the steps" in findings_text()
     on_addition = gain(page.read_addition_settings()["width 64, 6 layers"])
     ends = f"{on_addition.low:+.1f} to {on_addition.high:+.1f}"
-    assert f"on `addition` {on_addition.value:+.1f} ({ends})" in findings_text()
+    assert f"and {on_addition.value:+.1f} on `addition` ({ends})" in findings_text()
     larger = []
     for table in tables.values():
         far, near = (gain(page._ranked_by(table, one)).value for one in (page.FAR, page.LONGER))
@@ -309,8 +310,9 @@ def test_what_the_page_says_about_training_the_weights_of_tape_alone(page: Modul
     assert perplexity.ranking.means[names[0]] > unigram
     assert (
         f"changes the loss by {alone.value:.2f} bits (95 % interval: {alone.low:.2f} to "
-        f"{alone.high:+.2f}), and it stays above that of a unigram table ({unigram:.2f} bits). "
-        f"LoRA changes it by {lora.value:.2f} bits ({lora.low:.2f} to {lora.high:.2f})."
+        f"{alone.high:+.2f}), and its mean stays above that of a unigram table "
+        f"({unigram:.2f} bits). LoRA changes it by {lora.value:.2f} bits ({lora.low:.2f} to "
+        f"{lora.high:.2f})."
     ) in page_text()
 
 
@@ -534,8 +536,9 @@ def test_what_the_page_says_about_layers(
     )
     text = page_text()
     assert (
-        f"half of the layers alone have {earlier} %**, and updates in all layers {everything} %. "
-        f"Updates in the later half alone have {later} %, and `rope` has {rope} %"
+        f"With updates in the earlier half of the layers only, the accuracy is {earlier} %**, and "
+        f"with updates in all layers {everything} %. With updates in the later half only, it is "
+        f"{later} %, and with `rope` {rope} %"
     ) in text
     halves = [f"tape-ablations:layers={half}-half" for half in ("earlier", "later")]
     (found,) = compare(scores_of(table, halves), [(halves[0], halves[1])])
@@ -634,14 +637,14 @@ def test_the_verdicts_on_efficiency_follow_from_the_quartiles(page: ModuleType) 
     assert quartiles(prompt, "tape")[1] >= quartiles(prompt, "fire")[0]
     text = page_text()
     assert (
-        "faster than `fire`: confirmed here in training and in attention alone, not in reading a "
-        "prompt and in decoding"
+        "faster than `fire`: confirmed here in training and in attention alone, not in "
+        "prefill and decoding"
     ) in text
     assert (
         "Faster than `t5`: confirmed here on a CPU with PyTorch's attention; with the kernels of "
-        "this project, only for a training step with 4096 tokens. On a GPU, in single "
-        "measurements, attention alone is faster than with a table of distances as in T5, but a "
-        "training step and decoding are slower than with `t5`"
+        "this project, only for a training step with 4096 tokens. On a GPU (single measurements): "
+        "attention alone is faster than with a table of distances as in T5, a training step and "
+        "decoding are slower than with `t5`"
     ) in text
     block = find_block(page.PAGE.read_text(encoding="utf-8"), page.COST)
     assert block == page.compose_cost(page.read_cost()), "run python docs/tape_table.py"

@@ -13,7 +13,7 @@ from scipy.stats import ttest_1samp
 from scripts import load_script
 
 from pe_bench.config import show_rate
-from pe_bench.reporting.markdown import find_block
+from pe_bench.reporting.markdown import find_block, markdown_table
 from pe_bench.reporting.paired import compare_table, headline_scores, scores_of
 from pe_bench.reporting.tables import Table, read_tables
 from pe_bench.results.views import Headline
@@ -105,6 +105,31 @@ def means_of(table: Table, *names: str) -> list[str]:
     means = table.ranking.means
     labels = [name if name in means else f"tape-ablations:{name}" for name in names]
     return [f"{means[label]:.1f}" for label in labels]
+
+
+def test_the_page_has_chained_facts_with_eight_seeds(page: ModuleType) -> None:
+    verdict = page.read_repeated()
+    block = find_block(page.PAGE.read_text(encoding="utf-8"), page.EIGHT_SEEDS)
+    assert block == markdown_table(page.HEADER, [page.cells(verdict)], page.COLUMNS), (
+        "run python docs/tape_table.py"
+    )
+    assert not verdict.difference.significant and verdict.comparisons == 16
+    (earlier,) = [
+        table
+        for table in read_tables(ROOT / "results" / "quick")
+        if table.about.task == page.REPEATED
+    ]
+    heads = [one.about.settings["model"]["heads"] for one in (earlier, verdict.table)]
+    seeds = [one.seeds("tape") for one in (earlier, verdict.table)]
+    assert (heads, seeds) == ([2, 4], [5, 8])
+    said = "measured again with eight seeds, the current search and four heads instead of two"
+    assert said in page_text()
+    assert verdict.table.learned("tape") == verdict.table.learned("rope") == 8
+    assert (
+        f"`tape` answers {verdict.first:.1f} % and `rope` {verdict.second:.1f} %, and every seed "
+        "of both learns the task. [Corrected for all tasks](tape.md#measurements), they do not differ "
+        f"significantly (p = {verdict.difference.p_value:.3f})."
+    ) in findings_text()
 
 
 def test_the_page_has_the_ablations_of_the_committed_results(

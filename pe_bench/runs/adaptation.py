@@ -19,6 +19,9 @@ from pe_bench.runs.tuning import Tuning, default_rates
 from pe_bench.task import Task
 from pe_bench.train.adaptation_methods import check_libraries
 
+ADDED = ("also", "encoding_lr_factor")
+"""Options that are not in digests of earlier adaptations."""
+
 
 def adapt(encoding: Plugin, origin: Plugin, task: ResolvedTask) -> Adapted:
     """Return an encoding in a model of `origin`, for a task of `continue_from_origin`."""
@@ -143,8 +146,9 @@ def _deciding(config: AdaptConfig) -> dict[str, Any]:
     usual = {name: getattr(AdaptConfig, name) for name in ROUNDING_ONLY}
     found = asdict(replace(config, **usual))
     del found["recompute"]  # the others stay, so that digests of earlier versions stay valid
-    if config.also is None:  # digests from before this option stay valid
-        del found["also"]
+    for name in ADDED:  # digests from before these options stay valid
+        if found[name] == getattr(AdaptConfig, name):
+            del found[name]
     return found
 
 

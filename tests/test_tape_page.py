@@ -127,8 +127,8 @@ def test_the_page_has_chained_facts_with_eight_seeds(page: ModuleType) -> None:
     assert verdict.table.learned("tape") == verdict.table.learned("rope") == 8
     assert (
         f"`tape` answers {verdict.first:.1f} % and `rope` {verdict.second:.1f} %, and every seed "
-        "of both learns the task. [Corrected for all tasks](tape.md#measurements), they do not differ "
-        f"significantly (p = {verdict.difference.p_value:.3f})."
+        "of both learns the task. [Corrected for all tasks](tape.md#measurements), they do not "
+        f"differ significantly (p = {verdict.difference.p_value:.3f})."
     ) in findings_text()
 
 

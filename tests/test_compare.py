@@ -31,7 +31,13 @@ from pe_bench.results.record import RunRecord
 from pe_bench.results.row_files import write_rows
 from pe_bench.results.store import read_record
 from pe_bench.results.views import Headline
-from pe_bench.stats.comparison import SeedScores, compare_all, compare_asked
+from pe_bench.stats.comparison import (
+    Difference,
+    SeedScores,
+    compare,
+    compare_all,
+    compare_asked,
+)
 from pe_bench.stats.ranking import (
     Mean,
     TaskScores,
@@ -255,20 +261,33 @@ def test_over_tasks_and_their_mean_mistakes_are_few(effect: float, low: float, h
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("folder", ["quick", "scrolls", "extension"])
+@pytest.mark.parametrize(
+    "folder", ["quick", "scrolls", "extension", "pretrained", "rates", "sizes", "tape"]
+)
 def test_leaving_out_an_encoding_makes_no_claim_weaker(folder: str) -> None:
     """Equivalently, an additional encoding never makes another difference significant."""
     for table in read_tables(ROOT / "results" / folder):
         if table.about.measures_time:
             continue
         scores = scores_of(table, table.ranking.names)
-        among_all = {(one.first, one.second): one for one in compare_all(scores)}
+        asked = {}
+        for ask in (compare_all, compare_with_rope):
+            asked[ask] = {(one.first, one.second): one for one in ask(scores)}
         for left_out in scores.encodings:
             names = [name for name in scores.encodings if name != left_out]
-            for one in compare_all(scores_of(table, names)):
-                before = among_all[one.first, one.second]
-                assert one.p_value <= before.p_value, (table.heading, one.first, one.second)
-                assert one.significant or not before.significant
+            kept = scores_of(table, names)
+            for ask, among_all in asked.items():
+                for one in ask(kept):
+                    before = among_all[one.first, one.second]
+                    assert one.p_value <= before.p_value, (table.heading, one.first, one.second)
+                    assert one.significant or not before.significant
+
+
+def compare_with_rope(scores: SeedScores) -> list[Difference]:
+    """Return the difference of each other encoding to RoPE, if RoPE is there."""
+    if "rope" not in scores.encodings:
+        return []
+    return compare(scores, [(name, "rope") for name in scores.encodings if name != "rope"])
 
 
 @pytest.mark.slow

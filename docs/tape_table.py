@@ -553,7 +553,7 @@ COSTS = {
     "training step, 1024 tokens": ("cpu", "training", "training_step_time", 1024),
     "training step, 4096 tokens": ("cpu-long", "training", "training_step_time", 4096),
     "training step, 1024 tokens: memory": ("cpu", "training", "training_step_memory", 1024),
-    "prompt of 1024 tokens": ("cpu", "inference", "prefill_time", 1024),
+    "prefill of 1024 tokens": ("cpu", "inference", "prefill_time", 1024),
     "decoding after 1024 tokens": ("cpu", "inference", "decoding_time", 1024),
 }
 """Rows of the table of costs: preset, subset, metric without `_ratio`, tokens."""

@@ -62,11 +62,12 @@ def other_size(record: RunRecord) -> dict[str, Any]:
 
 
 def other_training(record: RunRecord) -> dict[str, Any]:
-    """Return learning rate and steps of a run if they are not the preset's (results/tape)."""
+    """Return learning rates and steps of a run if they are not the preset's (results/tape)."""
     preset = plugins.load("task", record.task).cls.presets[record.preset]
     recorded = record.settings["train"]
-    names = ("lr", "steps")
-    return {name: recorded[name] for name in names if recorded[name] != getattr(preset.train, name)}
+    names = ("lr", "encoding_lr_factor", "steps")
+    known = {name: recorded[name] for name in names if name in recorded}  # by earlier versions
+    return {name: value for name, value in known.items() if value != getattr(preset.train, name)}
 
 
 @pytest.mark.parametrize("folder", some_slow(FOLDERS, ["quick"]))

@@ -140,6 +140,13 @@ def test_the_reading_order_is_ten_short_files() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", *PAGES])
+def test_lists_are_not_nested(page: str) -> None:
+    """The documentation site and GitHub show nested lists differently."""
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert re.findall(r"^ +(?:[-*]|\d+\.) .*", text, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", ["README.md", *PAGES])
 def test_prose_is_wrapped(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     text = re.sub(r"```.*?```|<!-- main table.*?end of main table", "", text, flags=re.DOTALL)

@@ -606,6 +606,25 @@ def test_what_the_page_says_about_tape_without_updates(
     assert [*said.groups()] == shown
 
 
+def test_what_the_page_says_about_the_learning_rate_of_its_weights(page: ModuleType) -> None:
+    tables = page.read_factors()
+    block = find_block(page.PAGE.read_text(encoding="utf-8"), page.FACTORS)
+    assert block == page.compose_factors(tables), "run python docs/tape_table.py"
+    assert [*tables] == ["mqar", "recall", "addition"]
+    for of_task in tables.values():
+        assert [page.factor_of(table) for table in of_task] == [1, 3, 10]
+        assert {table.seeds("tape") for table in of_task} == {5}
+        assert {table.about.settings["model"]["heads"] for table in of_task} == {4}
+    found = page.compare_factors(tables)
+    assert len(found) == 6 and not any(one.significant for one in found.values())
+    largest = max(one.high for (task, _), one in found.items() if task != "recall")
+    on_recall = sorted(found["recall", factor].high for factor in (3, 10))
+    assert (
+        f"On `mqar` and `addition`, the 95 % intervals exclude gains above {largest:.1f} points. "
+        f"On `recall`, they do not exclude gains of {on_recall[0]:.1f} and {on_recall[1]:.1f} points."
+    ) in page_text()
+
+
 def test_what_the_page_says_about_the_size_of_states(page: ModuleType) -> None:
     text = page.PAGE.read_text(encoding="utf-8")
     assert find_block(text, page.STATES) == page.compose_states()

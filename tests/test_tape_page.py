@@ -621,7 +621,8 @@ def test_what_the_page_says_about_the_learning_rate_of_its_weights(page: ModuleT
     on_recall = sorted(found["recall", factor].high for factor in (3, 10))
     assert (
         f"On `mqar` and `addition`, the 95 % intervals exclude gains above {largest:.1f} points. "
-        f"On `recall`, they do not exclude gains of {on_recall[0]:.1f} and {on_recall[1]:.1f} points."
+        f"On `recall`, they do not exclude gains of {on_recall[0]:.1f} and {on_recall[1]:.1f} "
+        "points."
     ) in page_text()
 
 

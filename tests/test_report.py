@@ -290,6 +290,25 @@ def test_a_long_distinction_is_below_the_heading(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_heading_says_which_learning_rates_were_tuned(tmp_path: Path) -> None:
+    search = {"lr": [0.1, 0.3], "seeds": [1000], "batches": 16}
+    train = {"steps": 9, "batch_size": 2}
+    several: list[dict[str, Any]] = [
+        {"train": {**train, "lr": 0.3}, "tune": search},
+        {"train": {**train, "lr": 0.1}},
+        {"train": {**train, "lr": 0.3}},
+    ]
+    for index, settings in enumerate(several):
+        put(tmp_path, "rope", [SCORE], settings_digest=f"d{index}", settings=settings)
+    told = {table.about.settings_digest: table.distinction for table in read_tables(tmp_path)}
+    assert told == {"d0": "train.lr=tuned", "d1": "train.lr=0.1", "d2": "train.lr=0.3"}
+    other = {"train": {**train, "lr": 0.3}, "tune": {**search, "seeds": [1000, 1001]}}
+    put(tmp_path, "rope", [SCORE], settings_digest="d3", settings=other)
+    found = {table.about.settings_digest: table.differences for table in read_tables(tmp_path)}
+    assert found["d0"]["tune.seeds"] == [1000] and found["d0"]["train.lr"] == 0.3
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", [{"preset": "small"}, {"data": {"label": "b-1234"}}, {}])
 def test_settings_are_never_mixed(tmp_path: Path, changed: dict[str, Any]) -> None:
     put(tmp_path, "rope", [*CURVE, SCORE])

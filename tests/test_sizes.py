@@ -283,6 +283,8 @@ def test_tables_of_three_sizes_have_different_headings(tmp_path: Path) -> None:
     table = replace(tables[0], differences=long)
     assert table.distinction == f"{table.parameters:,} parameters"
     table = replace(tables[0], differences=long | {"train.lr": 1.0})
+    assert table.distinction == f"train.lr=1.0, {table.parameters:,} parameters"
+    table = replace(tables[0], differences=long | {"source": "a" * 90})
     assert table.distinction == f"settings={table.about.settings_digest}"
 
 

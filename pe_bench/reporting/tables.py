@@ -26,6 +26,7 @@ from pe_bench.system.commit import show_commit
 from pe_bench.system.files import slug
 
 MAX_DIFFERENCES = 60  # maximum characters of differences in a heading
+MAX_SHORTENED = 90  # the same if the number of parameters stands for the size of the model
 
 OTHER_FIGURES = ("quality", "training")  # names of figures without a view
 
@@ -79,12 +80,15 @@ class Table:
     @property
     def distinction(self) -> str:
         """What distinguishes it from other tables with this title, on one short line."""
-        settings = [f"{key}={value}" for key, value in self.differences.items()]
-        short = ", ".join(settings)
-        if len(short) <= MAX_DIFFERENCES:
-            return short
-        if self.parameters and all(key.startswith("model.") for key in self.differences):
-            return f"{self.parameters:,} parameters"
+        found = self.differences
+        every = ", ".join(f"{key}={value}" for key, value in found.items())
+        if len(every) <= MAX_DIFFERENCES:
+            return every
+        others = [f"{key}={value}" for key, value in found.items() if not key.startswith("model.")]
+        if self.parameters and len(others) < len(found):
+            shortened = ", ".join([*others, f"{self.parameters:,} parameters"])
+            if len(shortened) <= MAX_SHORTENED:
+                return shortened
         return f"settings={self.about.settings_digest}"
 
     @property
@@ -297,13 +301,22 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
 
 
 def _differences(table: Table, tables: list[Table]) -> dict[str, Any]:
-    """Return the settings in which a table differs from others with the same title."""
+    """Return the settings in which a table differs from others with the same title.
+
+    If some have the same search for a learning rate and the others none, "tuned" stands for it.
+    """
     own = flatten_settings(table.about.settings)
     namesakes = [other for other in tables if other.title == table.title]
+    others = [flatten_settings(other.about.settings) for other in namesakes]
     differing: dict[str, Any] = {}
-    for other in namesakes:
-        settings = flatten_settings(other.about.settings)
-        differing |= {key: own[key] for key in own if settings.get(key) != own[key]}
+    for key, value in own.items():
+        if any(settings.get(key) != value for settings in others):
+            differing[key] = value
+    search = table.about.settings.get("tune")
+    searches = [other.about.settings.get("tune") for other in namesakes]
+    if search and None in searches and all(other in (None, search) for other in searches):
+        differing = {key: differing[key] for key in differing if not key.startswith("tune.")}
+        differing["train.lr"] = "tuned"
     if len(namesakes) > 1 and not differing:
         return {"settings": table.about.settings_digest}
     return differing

@@ -244,9 +244,9 @@ def describe_sizes(summary: TaskSummary) -> str:
     """Return for each task whether the order of encodings holds at other sizes of the model."""
     marks = read_marks(SIZES)
     words = {
-        "stable": "similar",
+        "stable": "stable",
         "changes": "different",
-        "unknown": "unclear",
+        "unknown": "unknown",
         None: "not measured",
     }
     trained = {name for table in read_tables(SIZES) for name in table.encodings}

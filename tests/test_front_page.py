@@ -116,11 +116,11 @@ def test_the_order_at_other_sizes_is_marked(
     )
     marks |= {"mqar ·": "changes", "addition ·": "stable", "copying ·": "stable"}
     assert page.describe_sizes(SimpleNamespace(tables=tables)).endswith(
-        "is similar for addition; different for mqar; not measured for other tasks."
+        "is stable for addition; different for mqar; not measured for other tasks."
     )
     marks |= {"perplexity ·": "stable", "addition ·": "unknown", "mqar ·": "unknown"}
     assert page.describe_sizes(SimpleNamespace(tables=tables)).endswith(
-        "is similar for perplexity (1 of them worse than the 5-gram table); unclear for "
+        "is stable for perplexity (1 of them worse than the 5-gram table); unknown for "
         "addition and mqar."
     )
 

@@ -309,6 +309,19 @@ def test_a_heading_says_which_learning_rates_were_tuned(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_models_with_equally_many_parameters_have_different_headings(tmp_path: Path) -> None:
+    names = ("layers", "heads", "kv_heads", "width", "mlp_width")
+    for index in range(3):
+        settings = {"model": dict.fromkeys(names, 2**index)}
+        put(
+            tmp_path, "rope", [SCORE], settings_digest=f"d{index}", settings=settings,
+            parameters=1000,
+        )  # fmt: skip
+    distinctions = [table.distinction for table in read_tables(tmp_path)]
+    assert distinctions == [f"settings=d{index}, 1,000 parameters" for index in range(3)]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", [{"preset": "small"}, {"data": {"label": "b-1234"}}, {}])
 def test_settings_are_never_mixed(tmp_path: Path, changed: dict[str, Any]) -> None:
     put(tmp_path, "rope", [*CURVE, SCORE])

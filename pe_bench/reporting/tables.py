@@ -297,7 +297,15 @@ def make_tables(records: Iterable[RunRecord]) -> list[Table]:
         means = compute_means(rows, read_baselines(group[0]), group[0].metrics)
         tables.append(Table(tuple(group), rows, means))
     tables.sort(key=lambda table: (table.title, table.parameters, table.about.settings_digest))
-    return [replace(table, differences=_differences(table, tables)) for table in tables]
+    tables = [replace(table, differences=_differences(table, tables)) for table in tables]
+    headings = Counter(table.heading for table in tables)
+    named = []
+    for table in tables:
+        if headings[table.heading] > 1:  # models of the same number of parameters
+            digest = {"settings": table.about.settings_digest}
+            table = replace(table, differences={**table.differences, **digest})
+        named.append(table)
+    return named
 
 
 def _differences(table: Table, tables: list[Table]) -> dict[str, Any]:

@@ -132,8 +132,8 @@ def read_factors() -> dict[str, list[Table]]:
     """
     ablations = read_ablations()
     found = {}
-    # The last table of `mqar` is from the same machine as those with other factors.
-    for table in [*ablations[TUNED], *ablations[ON_ADDITION], ablations[EQUAL_RATES][0]]:
+    # The last table of `mqar` has the same version of torch as those with other factors.
+    for table in [*ablations[TUNED], *ablations[ON_ADDITION], *ablations[EQUAL_RATES]]:
         if rates(table, PAIR[0]) == rates(table, PAIR[1]) == "1e-3":
             found[table.about.task] = [table]
     for table in read_tables(ROOT / "results" / "tape"):

@@ -167,7 +167,8 @@ def is_number(value: Any) -> bool:
 def check_values(options: Any, prefix: str = "") -> None:
     """Check the values in a dataclass of options: types, finiteness and limits of numbers.
 
-    Numbers of other libraries, such as NumPy's, become those of Python, because records are JSON.
+    Numbers of other libraries, such as NumPy's, become those of Python, because records are JSON,
+    and whole numbers become floats where the option is one, because their digests differ.
 
     Args:
         options: an instance of the dataclass.
@@ -187,7 +188,7 @@ def check_values(options: Any, prefix: str = "") -> None:
             if violated:
                 raise InputError(f"{prefix}{one.name} must {violated}, not {single!r}")
         holds_numbers = one.item in (int, float)
-        if holds_numbers and any(type(single) not in (int, float) for single in values):
+        if holds_numbers and any(type(single) is not one.item for single in values):
             plain = tuple(map(one.item, values))
             object.__setattr__(options, one.name, plain if one.is_tuple else plain[0])
 

@@ -368,6 +368,10 @@ def test_evaluation_sees_everything() -> None:
             "adapt.rank has no effect with adapt.method encoding: use lora",
         ),
         (
+            {"origin": "rope", "adapt": {"steps": 2, "encoding_lr_factor": 3, "method": "lora"}},
+            "adapt.encoding_lr_factor has no effect with adapt.method lora: use full",
+        ),
+        (
             {"origin": "rope", "adapt": {"steps": 2, "targets": "q_proj"}},
             "adapt.targets has no effect with adapt.method full: use lora",
         ),

@@ -5,7 +5,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -346,6 +346,12 @@ def test_numbers_of_numpy_become_those_of_python() -> None:
     numbers = [config.steps, config.lr, *found.seeds, *tune.lr]
     assert list(map(type, numbers)) == [int, float, int, int, float, float]
     assert json.dumps(numbers) == "[3, 0.5, 0, 1, 0.25, 0.5]"
+
+
+def test_a_whole_number_for_a_float_makes_the_same_digest() -> None:
+    whole, exact = (TrainConfig(encoding_lr_factor=number, clip=0) for number in (10, 10.0))
+    assert json.dumps(asdict(whole)) == json.dumps(asdict(exact))
+    assert type(whole.encoding_lr_factor) is type(whole.clip) is float and type(whole.steps) is int
 
 
 @pytest.mark.slow

@@ -309,6 +309,18 @@ def test_a_heading_says_which_learning_rates_were_tuned(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_setting_that_a_record_lacks_has_its_default(tmp_path: Path) -> None:
+    """Records of earlier versions lack the factor."""
+    train = {"steps": 9, "batch_size": 2}
+    several = [{"lr": 0.1}, {"lr": 0.3, "encoding_lr_factor": 1.0}]
+    for index, settings in enumerate(several):
+        given = {"train": train | settings}
+        put(tmp_path, "rope", [SCORE], settings_digest=f"d{index}", settings=given)
+    told = [table.distinction for table in read_tables(tmp_path)]
+    assert told == ["train.lr=0.1", "train.lr=0.3"]
+
+
+@pytest.mark.slow
 def test_models_with_equally_many_parameters_have_different_headings(tmp_path: Path) -> None:
     names = ("layers", "heads", "kv_heads", "width", "mlp_width")
     for index in range(3):

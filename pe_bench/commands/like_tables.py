@@ -11,7 +11,7 @@ from pe_bench.commands.device import find_precision
 from pe_bench.commands.values import Values
 from pe_bench.errors import InputError, InputErrors
 from pe_bench.registry import catalogue, plugins
-from pe_bench.results.identity import flatten_settings
+from pe_bench.results.identity import flatten_settings, setting_of
 from pe_bench.results.record import RunRecord
 from pe_bench.runs.options import RunOptions
 from pe_bench.runs.tuning import VERSION
@@ -120,9 +120,10 @@ def _differences(resolved: "ResolvedTask", record: RunRecord) -> str:
     now, before = (flatten_settings(settings) for settings in (resolved.settings, record.settings))
     differing = []
     for name in sorted(now.keys() | before.keys()):
-        if now.get(name) != before.get(name):
+        new, old = setting_of(now, name), setting_of(before, name)
+        if new != old:
             is_digest = name.rpartition(".")[2] == "data"
-            values = "" if is_digest else f" {now.get(name)} instead of {before.get(name)}"
+            values = "" if is_digest else f" {new} instead of {old}"
             differing.append(f"{name}{values}")
     return f"the rows have other settings than this version ({', '.join(differing[:MOST])})"
 

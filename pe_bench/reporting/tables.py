@@ -13,7 +13,7 @@ from pe_bench.reporting.degradation import DEGRADATION, add_degradation, describ
 from pe_bench.reporting.frames import compute_means, finished_runs, read_baselines, read_rows
 from pe_bench.reporting.incomplete import mark_incomplete
 from pe_bench.reporting.ranking import Ranking
-from pe_bench.results.identity import flatten_settings
+from pe_bench.results.identity import flatten_settings, setting_of
 from pe_bench.results.items import Items
 from pe_bench.results.labels import plugin_name, shorten_labels
 from pe_bench.results.learning_curves import CurveKey, LearningCurve
@@ -318,7 +318,7 @@ def _differences(table: Table, tables: list[Table]) -> dict[str, Any]:
     others = [flatten_settings(other.about.settings) for other in namesakes]
     differing: dict[str, Any] = {}
     for key, value in own.items():
-        if any(settings.get(key) != value for settings in others):
+        if any(setting_of(settings, key) != value for settings in others):
             differing[key] = value
     search = table.about.settings.get("tune")
     searches = [other.about.settings.get("tune") for other in namesakes]

@@ -100,6 +100,15 @@ def flatten_settings(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]
     return found
 
 
+def setting_of(settings: Mapping[str, Any], name: str) -> Any:
+    """Return a flat setting; None if neither the settings nor the configs have it.
+
+    Records of earlier versions lack options that have been added since. They have the defaults.
+    """
+    _, _, of_phase = name.rpartition("start.")
+    return settings.get(name, DEFAULTS.get(of_phase))
+
+
 def without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings without defaults, so that a new field does not change digests.
 
@@ -120,3 +129,6 @@ def without_defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Convert a list from JSON to a tuple, as in a config."""
     return tuple(value) if isinstance(value, list) else value
+
+
+DEFAULTS = flatten_settings({"model": asdict(ModelConfig()), "train": asdict(TrainConfig())})

@@ -159,6 +159,12 @@ class RunOptions:
                     f"adapt.{name} has no effect with adapt.method {method}: use lora, "
                     "encoding+lora or longlora"
                 )
+        factor = self.adapt.get("encoding_lr_factor", 1)
+        if method in ("lora", "none") and factor != 1:
+            raise InputError(
+                f"adapt.encoding_lr_factor has no effect with adapt.method {method}: use full, "
+                "encoding, encoding+lora or longlora"
+            )
         if self.tune and self.tune.lr and "lr" in self.train:
             raise InputError("train.lr has no effect together with tune.lr: leave one of them out")
         if self.precision not in ("fp32", "bf16"):
